@@ -66,7 +66,8 @@ pub struct Deadlines {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overdue;
 
-/// The time limit of one [`Deadlines::timeout`]. Its first poll adds it to `Deadlines::waits`.
+/// The time limit of one [`Deadlines::timeout`]. The first poll adds the limit to
+/// `Deadlines::waits`.
 struct Wait<'a> {
     deadlines: &'a Deadlines,
     due: Ticks,
@@ -155,14 +156,16 @@ impl Deadlines {
         self.sockets.borrow().is_empty() && self.waits.borrow().is_empty()
     }
 
-    /// Waits for [`Deadlines::resume`]. The caller must not tick during this wait. Call this only
-    /// if [`Deadlines::is_empty`] returns true.
+    /// Begins a rest of the thread, and waits for [`Deadlines::resume`], which ends the rest. The
+    /// caller must not call [`Deadlines::tick`] during the rest. Call this only if
+    /// [`Deadlines::is_empty`] returns true.
     pub async fn rest(&self) {
         self.is_resting.set(true);
         self.awake().await;
     }
 
-    /// Waits until the thread no longer rests.
+    /// Waits for the end of the rest that [`Deadlines::rest`] has begun. Returns at once if the
+    /// thread does not rest.
     pub async fn awake(&self) {
         while self.is_resting.get() {
             self.resumed.notified().await;
@@ -231,8 +234,8 @@ impl Drop for Wait<'_> {
     fn drop(&mut self) {
         let key = self.key;
         let wait = key.and_then(|key| self.deadlines.waits.borrow_mut().try_remove(key));
-        // Drop the waker after the borrow has ended: it may own a task, whose drop may drop another
-        // `Wait` and borrow `waits`.
+        // Drop the waker after the borrow of `waits` has ended. The waker may own a task. The drop
+        // of this task may drop another `Wait`, which borrows `waits`, too.
         drop(wait);
     }
 }

@@ -211,7 +211,8 @@ impl Handover {
         self.0.try_clone().map(Self)
     }
 
-    /// Ends the exchange. Calls in progress fail.
+    /// Ends the communication with the new process. Other methods of this value that wait for the
+    /// new process then fail.
     pub fn stop(&self) {
         let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
     }
@@ -285,7 +286,8 @@ impl Takeover {
     /// Receives the old process's sockets. Returns `None` if no process hands over to this one.
     /// Call this once, before this process starts threads.
     pub fn from_environment() -> Result<Option<Self>, TakeoverError> {
-        // Programs that this process starts inherit the variable, but not the socket.
+        // The variable alone is no sign of a handover: programs that a new process starts inherit
+        // it, but not the socket.
         let Some(note) = env::var_os(VARIABLE) else { return Ok(None) };
         if !socket_type(io::stdin()).is_ok_and(|kind| kind == SocketType::SEQPACKET) {
             return Ok(None);
@@ -372,7 +374,8 @@ fn receive_listeners(socket: &OwnedFd) -> io::Result<(Vec<SocketCopies>, String)
 }
 
 /// Restores the soft limit on descriptors to `soft`, the limit before the old process raised it.
-/// Applications would otherwise inherit the higher limit. Without `soft`, sets the hard limit.
+/// Applications would otherwise inherit the higher limit. If `soft` is `None`, there was no soft
+/// limit, so sets the hard limit as the soft limit.
 fn restore_limit(soft: Option<u64>) {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: soft.or(maximum), maximum });

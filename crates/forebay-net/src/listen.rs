@@ -162,16 +162,16 @@ pub fn open(listen: &Listen, threads: usize, sockets: &Sockets) -> Result<Opened
 }
 
 fn open_tcp(address: SocketAddr, threads: usize) -> io::Result<(SocketAddr, Vec<Listener>)> {
-    // Sockets with SO_REUSEPORT share an address silently, even with another process. Binding a
-    // socket without the option fails if the address is in use.
+    // With SO_REUSEPORT, `bind` succeeds even if another process uses the address with this option.
+    // Therefore first bind a socket without the option, which fails if the address is in use.
     let probe = bind(address, false)?;
     let address = probe.local_addr()?.as_socket().unwrap_or(address);
     drop(probe);
     let mut listeners = Vec::new();
     for _ in 0..threads {
         let socket = bind(address, true)?;
-        // Accepted sockets inherit the option. Ignore an error: without the option, the kernel only
-        // buffers more.
+        // Accepted sockets inherit TCP_NOTSENT_LOWAT. Ignore an error: without this option, the
+        // kernel only buffers more unsent bytes.
         let _ = socket.set_tcp_notsent_lowat(UNSENT);
         socket.listen(BACKLOG)?;
         socket.set_nonblocking(true)?;
@@ -313,7 +313,8 @@ fn open_unix(path: &Path, access: &SocketAccess) -> io::Result<UnixListener> {
     }
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
-    // No client can connect before `listen`, even if the mode allows it until then.
+    // Set owner and mode before `listen`. Before `listen`, no client can connect, so the initial
+    // mode of the file does not matter.
     set_access(path, access).inspect_err(|_| drop(std::fs::remove_file(path)))?;
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
@@ -426,7 +427,7 @@ impl Loads {
         before < most
     }
 
-    /// Counts one UDP session less.
+    /// Removes a UDP session that [`Self::enter_session`] has counted.
     pub fn leave_session(&self) {
         self.sessions.fetch_sub(1, Ordering::Relaxed);
     }
@@ -467,8 +468,8 @@ impl Loads {
         (self.connections(least) + 2 <= self.connections(own)).then_some(least)
     }
 
-    /// Passes a connection to a thread and counts it there. Returns the connection if the thread has
-    /// ended.
+    /// Passes a connection to a thread and counts it there. Returns the connection if the thread
+    /// has ended.
     pub fn hand(&self, thread: usize, handed: Handed) -> Result<(), Handed> {
         self.enter(thread);
         let sent = self.threads[thread].hand.send(Message::Connection(handed));

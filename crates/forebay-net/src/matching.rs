@@ -21,10 +21,10 @@ impl Request {
         matcher.when.as_ref().is_none_or(|when| self.meets_all(when, Readings::of(when)))
     }
 
-    /// Checks a request that a route has taken. Returns true if the route restricts access, and
-    /// some application may read the query or cookies so that `when` is not met. Example: `a=1&a=2`
-    /// with the condition `a = "1"`. The caller then refuses the request, because it may belong to
-    /// a stricter route. Returns false for a route that refuses all requests.
+    /// Returns true if the route restricts access, and the request may not meet its conditions,
+    /// although [`Self::take`] has returned true. Example: some applications read `a=1&a=2` as
+    /// `a=2`, which does not meet `a = "1"`. The caller then refuses the request, because it may
+    /// belong to a stricter route. Returns false for a route that refuses all requests.
     pub fn is_doubtful(&self, matcher: &Matcher) -> bool {
         matcher.when.as_ref().is_some_and(|when| {
             when.is_rule && !when.refuses && !self.meets_all(when, Readings::All)
@@ -94,7 +94,8 @@ impl Request {
     }
 
     /// Returns true if the cookies of this name meet the condition. The request may have several
-    /// such cookies, and also cookies that only some applications read as this name.
+    /// cookies of this name. It may also have cookies of other names that some applications read as
+    /// cookies of this name.
     fn meets_cookie(&self, name: &str, test: &ValueTest, readings: Readings) -> bool {
         let lines = || {
             let fields = self.head.fields.iter();
@@ -105,7 +106,7 @@ impl Request {
         let named = NamedValues {
             exact: lines().flat_map(cookies).filter(|cookie| cookie.name == name.as_bytes()),
             possible: lines().flat_map(|line| aliases::cookies(line, name.as_bytes())),
-            // Some applications read only one of several lines.
+            // Some applications read only one of several lines, and miss the cookies in the others.
             is_complete: lines().nth(1).is_none() && lines().all(aliases::has_clear_quotes),
         };
         named.meet(test, readings, |cookie| {
@@ -122,8 +123,8 @@ impl Request {
     }
 
     /// Returns true if the parameters of this name meet the condition. The query may have several
-    /// such parameters, and also parameters that only some applications read as this name: PHP
-    /// reads `a.b` as `a_b`.
+    /// parameters of this name. It may also have parameters of other names that some applications
+    /// read as parameters of this name: PHP reads `a.b` as `a_b`.
     fn meets_parameter(&self, name: &str, test: &ValueTest, readings: Readings) -> bool {
         let query = self.query().unwrap_or_default();
         let is_exact = |pair: &Pair<'_>| forms::decode(pair.name)[..] == *name.as_bytes();
@@ -142,7 +143,7 @@ struct NamedValues<E, P> {
     exact: E,
     /// Values that an application may read for this name. They may include those of `exact`.
     possible: P,
-    /// True if all applications read all values. Otherwise the value may be missing for some.
+    /// True if all applications read all values. If false, some applications may find no value.
     is_complete: bool,
 }
 
@@ -187,7 +188,8 @@ impl Readings {
         if when.is_rule { Self::Any } else { Self::All }
     }
 
-    /// Returns the readings for conditions within `not`.
+    /// Returns the readings for the conditions in a `not` table. If every reading must meet `when`,
+    /// then no reading may meet the conditions in `not`, so the result is `Any`.
     fn opposite(self) -> Self {
         match self {
             Self::Any => Self::All,

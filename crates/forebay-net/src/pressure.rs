@@ -96,13 +96,14 @@ impl Pressure {
         }
     }
 
-    /// Stores the rank of the connection that a thread would close first. `oldest` is `None` if the
-    /// thread has no connection to close.
+    /// Stores the rank of the connection that `thread` would close first. Connections with a
+    /// smaller rank close earlier. `oldest` is `None` if the thread has no connection to close.
     pub fn publish(&self, thread: usize, oldest: Option<u64>) {
         self.oldest[thread].store(oldest.unwrap_or(NONE), Ordering::Relaxed);
     }
 
-    /// Discards the rank of a thread, because the number of connections is not near the limit.
+    /// Forgets the rank that a thread has published, because the number of connections is not near
+    /// the limit.
     pub fn forget(&self, thread: usize) {
         self.oldest[thread].store(UNKNOWN, Ordering::Relaxed);
     }
@@ -127,7 +128,7 @@ impl Pressure {
         self.closed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Records that a connection waits and none can be closed.
+    /// Records that a new connection waits, because no other connection can be closed for it.
     pub fn set_stuck(&self) {
         self.is_stuck.store(true, Ordering::Relaxed);
     }

@@ -162,8 +162,8 @@ fn trim(lines: &mut Vec<u8>, start: usize) {
 /// Returns the kind of a field that the configuration sets.
 fn known(name: &[u8]) -> KnownField {
     match KnownField::of(name) {
-        // CGI and AJP have separate variables for some of these fields, and file origins read the
-        // others.
+        // Keep the kind of these fields: CGI and AJP pass some of them in separate variables, and
+        // file origins read the others.
         known @ (KnownField::ContentType
         | KnownField::Accept
         | KnownField::AcceptEncoding

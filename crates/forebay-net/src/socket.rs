@@ -389,8 +389,8 @@ impl Drop for Socket {
             tls.close(&self.shared.io);
         }
         if self.shared.is_sending.get() {
-            // A task still sends the rest of the output. `forget` below removes the socket and its
-            // deadlines, so end the task by this shutdown.
+            // A task still sends the rest of the output. After `forget` below, no deadline ends
+            // this task any more, so end the task with a shutdown of the socket.
             self.shared.shut_down(Shutdown::Both);
         }
         self.deadlines.forget(self.key);

@@ -48,8 +48,8 @@ impl Passed {
         Self { name: name.to_owned(), listen, kind: ListenerKind::Stream, sockets: vec![socket] }
     }
 
-    /// Returns listeners for each of `threads` threads. Gives every passed socket to a thread,
-    /// because no other thread would accept the connections in its queue.
+    /// Returns listeners for each of `threads` threads. Gives every passed socket to a thread, so
+    /// that no connection stays in the queue of a socket without a thread.
     fn share(
         self,
         threads: usize,
@@ -162,7 +162,8 @@ impl Inherited {
         Ok(inherited)
     }
 
-    /// Returns the administrator's listener of the former process, if it has this address.
+    /// Returns the listener of the admin interface that the former process has passed, if its
+    /// address is `wanted`. Every TCP address fits if `wanted` has port 0.
     pub fn claim_admin(&mut self, wanted: &Listen) -> Option<Listener> {
         let has_address = |(address, _): &mut (Listen, Socket)| match (&*address, wanted) {
             (Listen::Tcp(_), Listen::Tcp(wanted)) if wanted.port() == 0 => true,

@@ -123,8 +123,8 @@ impl Request {
         }
     }
 
-    /// Returns the value of a table [map.NAME] for this request. Looks up decoded paths, and hosts in
-    /// lower case, so that all spellings of a resource have one value.
+    /// Returns the value of a table [map.NAME] for this request. Looks up decoded paths, and hosts
+    /// in lower case, so that all spellings of a resource have one value.
     pub fn mapped<'m>(&self, map: &'m ValueMap) -> &'m Template {
         let mut key = Vec::new();
         map.from.parts().iter().for_each(|part| self.append_normalized(part, &mut key));
@@ -183,7 +183,7 @@ impl Request {
             Placeholder::Header(name) => self.joined_field(name),
             Placeholder::Cookie(name) => self.cookie(name).unwrap_or_default().into(),
             Placeholder::Parameter(name) => self.parameter(name).unwrap_or_default(),
-            // Only error pages have the other placeholders.
+            // The remaining placeholders have values only in error pages.
             _ => return,
         };
         append_escaped_for(escape, place, &plain, out);

@@ -133,9 +133,10 @@ impl Tracer {
         &self.0.traces
     }
 
-    /// Begins the trace of a request. If the client has sent a trace that Forebay accepts, and the
-    /// trace is not sampled, passes the trace fields unchanged. Otherwise removes the client's
-    /// trace fields. If the request is recorded, adds new fields for the backend, else returns
+    /// Begins the trace of a request. If Forebay accepts the client's trace, but the client does
+    /// not sample it, returns this trace. The backend then gets the client's trace fields
+    /// unchanged. In all other cases, removes the client's trace fields. If the request is
+    /// recorded, adds new trace fields for the backend, and returns the trace. Otherwise returns
     /// `None`.
     pub fn begin(&self, request: &mut Request) -> Option<Box<RequestTrace>> {
         let is_accepted = match self.0.traces.accept {

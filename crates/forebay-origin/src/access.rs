@@ -444,9 +444,9 @@ impl Passwords {
         self.permitted.is_empty() || self.permitted.iter().any(|name| name.as_bytes() == user)
     }
 
-    /// Returns true if `password` is the password of `user`, and if the route permits this user. If
-    /// `password` is not known to be right from an earlier request, computes its hash on another
-    /// thread. Fails if too many passwords wait, or if the user file cannot be read.
+    /// Returns true if `password` is the password of `user`, and if the route permits this user.
+    /// Computes the hash of `password` on another thread, unless an earlier request had the same
+    /// right password. Fails if too many passwords wait, or if the user file cannot be read.
     async fn fit(
         &self,
         thread: &Thread,
@@ -459,8 +459,8 @@ impl Passwords {
             let looked = users.look(thread.second(), &thread.errors);
             looked.map_err(|error| Fault::us(500, error.to_string()))?;
             if !self.permits(user) {
-                // Compute a hash as for an unknown user, so that the time does not reveal which
-                // users are permitted.
+                // Compute a hash in this case, too, so that the time of the reply does not reveal
+                // which users are permitted.
                 users.check_of_unknown()
             } else if users.get(user).is_some_and(|user| user.remembers(&digest)) {
                 return Ok(true);

@@ -182,8 +182,9 @@ impl Parts {
             }
             match self.store.role(&key, circumstances.names_user()) {
                 Role::Leads(lead) => break (lead, stale),
-                // This request has already passed this server. The other request may wait for the
-                // reply to this one, so do not wait for the other.
+                // Another request already asks the origin. This request has already passed this
+                // server, so that other request may wait for the reply to this one. If each waited
+                // for the other, neither would end.
                 Role::Waits(_) if hops::has_passed(&exchange.request) => {
                     return self.pass(exchange).await;
                 }
@@ -263,8 +264,8 @@ impl Parts {
         outcome
     }
 
-    /// Asks the origin, and answers the client. If the origin fails, answers with `stale`, if the
-    /// directives of this reply and the settings permit this.
+    /// Asks the origin, and answers the client. If the origin fails, answers with `stale`, provided
+    /// that the settings and the directives of `stale` permit this.
     async fn ask(
         &self,
         exchange: &mut Exchange,
@@ -330,8 +331,8 @@ impl Parts {
                     return Ok(Fetched::Stored(stored, Handled::Confirmed));
                 };
                 if let Some(lead) = lead {
-                    // This confirmation is for one client, and the next one probably is, too. So
-                    // other requests do not wait for this request.
+                    // The confirmed reply is for this client only, so other requests must ask the
+                    // origin themselves, and do not wait for this request.
                     lead.let_others_pass();
                     if refusal.is_of_request() {
                         lead.pass(recording::unstorable(stale.status, refusal));
@@ -423,15 +424,15 @@ impl Parts {
             && CacheControl::parse([&value[..]]).is_some_and(|control| control.only_if_cached)
     }
 
-    /// Returns the number of seconds that a reply may be stale if clients get it while Forebay
-    /// fetches a new one.
+    /// Returns the number of seconds after the lifetime of `stored` during which clients may get
+    /// `stored` while Forebay fetches a new reply.
     fn allowed_while(&self, stored: &Stored) -> u64 {
         let own = self.settings.stale_while_revalidate.as_secs();
         stored.control.stale_while_revalidate.unwrap_or(own)
     }
 
-    /// Returns the number of seconds that a reply may be stale if clients get it because the origin
-    /// fails.
+    /// Returns the number of seconds after the lifetime of `stored` during which clients may get
+    /// `stored` if the origin fails.
     fn allowed_on_error(&self, stored: &Stored) -> u64 {
         let own = self.settings.stale_if_error.as_secs();
         stored.control.stale_if_error.unwrap_or(own)

@@ -406,8 +406,8 @@ async fn add_slash(exchange: &mut Exchange) -> Result<(), Fault> {
 /// Sends a file as the preconditions and ranges of the request require.
 async fn send(exchange: &mut Exchange, entry: &CachedFile, max_ranges: usize) -> Result<(), Fault> {
     let Exchange { request, reply, .. } = exchange;
-    // If Forebay changes the body, the client's conditions and ranges refer to the changed body, and
-    // not to the file.
+    // If Forebay changes the body, the client's conditions and ranges refer to the changed body,
+    // and not to the file.
     let outcome = match reply.body_change_of(&entry.content_type) {
         BodyChange::No => decide(request, entry, max_ranges),
         BodyChange::WithValidators => decide(request, entry, 0),

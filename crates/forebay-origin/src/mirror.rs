@@ -146,8 +146,9 @@ impl MirroredOrigin {
         Self { origin, mirror: Rc::new(mirror), falls_back }
     }
 
-    /// Returns true if this origin must read the bodies itself, so that they are copied. This is
-    /// true if `origin` reads no bodies, and no other route may answer and read them.
+    /// Returns true if this origin must read the bodies of requests itself, because nothing else
+    /// reads the bytes to copy. In this case, `origin` reads no bodies, and no later route answers
+    /// requests that `origin` declines.
     fn reads_for_copy(&self) -> bool {
         !self.origin.takes_body() && !self.falls_back
     }
@@ -278,8 +279,8 @@ impl Mirror {
         exchange.reply.record(dropping.clone(), true);
         let outcome = tokio::select! {
             biased;
-            // The reply is too long to read. The server has got the whole request, or does not want
-            // the rest of it.
+            // The reply is too long, so stop reading it. The mirror server has got the whole
+            // request, or does not want the rest of the request.
             () = dropping.has_enough.notified() => Some(Ok(())),
             outcome = self.server.serve(&mut exchange) => Some(outcome),
             () = tokio::time::sleep(self.settings.timeout) => None,
@@ -352,7 +353,8 @@ impl BodyTap for BodyCopy {
             return self.give_up(CopyOutcome::TooLarge);
         }
         let most = settings.max_requests.saturating_mul(settings.max_body);
-        // The bytes of an earlier attempt are still reserved.
+        // `restart` keeps the memory that an earlier attempt has reserved, so reserve only the
+        // missing bytes.
         let more = length.saturating_sub(self.reserved.amount);
         if !self.reserved.add(more, most) {
             return self.give_up(CopyOutcome::Dropped);

@@ -46,8 +46,8 @@ pub fn instead(route: &conf::Route) -> Instead {
 
 /// Returns, for each route of `site`, the numbers of the later script routes that must not run its
 /// files. Only the key `scripts` of a files route excludes script routes. With `Covered`, a script
-/// route may run the files if the files route matches all of its requests. This script route would
-/// otherwise never run.
+/// route may run the files if the files route matches every request of the script route. If it were
+/// excluded, this script route would never run.
 pub fn kept_scripts(site: &Site, plan: &Plan) -> Vec<Vec<usize>> {
     let run: Vec<_> = site.routes.iter().map(|route| runs_scripts(route, plan)).collect();
     let kept_from = |(at, route): (usize, &conf::Route)| {
@@ -69,9 +69,10 @@ pub fn keeps_from(site: &Site, plan: &Plan, at: usize) -> Vec<usize> {
     kept_scripts(site, plan).swap_remove(at)
 }
 
-/// Returns the rules that apply to another path of the requested resource. Route `at` of `site`
-/// answers `request`, and the rules are routes before it. Each result is the number of such a
-/// route, and the other path. The server applies the same rules to requests.
+/// Returns the rules that apply to `request` because they match another path of the requested
+/// resource. Route `at` of `site` answers the request, and each rule is a route before it. Each
+/// result is the number of the rule, and the path that it matches. Fails if route `at` refuses the
+/// path parameters of the request.
 pub fn rules_above(
     site: &Site,
     plan: &Plan,
@@ -118,9 +119,10 @@ enum Named {
 }
 
 impl Others {
-    /// Returns the finder for route `at` of `site`. Returns `None` if the route has a fixed answer.
-    /// Also returns `None` if no rule comes before the route, unless the route refuses path
-    /// parameters. `kept` is the result of [`kept_scripts`] for the site.
+    /// Returns the finder for route `at` of `site`. `kept` is the result of [`kept_scripts`] for
+    /// the site. Returns `None` for a route without resources, such as a redirect. Also returns
+    /// `None` if no rule comes before the route. But if the route refuses path parameters, always
+    /// returns a finder, because the finder refuses them.
     pub fn of_route(site: &Site, plan: &Plan, at: usize, kept: &[Vec<usize>]) -> Option<Self> {
         let route = &site.routes[at];
         let is_rule = |(above, route): (usize, &conf::Route)| {
@@ -213,7 +215,7 @@ impl OtherPaths for Others {
                 }
             }
             Named::Fastcgi(fastcgi) => {
-                // The origin declines a path outside its prefix.
+                // The origin declines a path without this prefix, so no script runs.
                 let prefix = fastcgi.strip_prefix.as_deref();
                 let Some(below) = below_prefix(path, prefix) else { return Ok(found) };
                 let end = script_end(below, fastcgi).map(|end| path.len() - below.len() + end);
@@ -317,8 +319,8 @@ fn add_languages(files: &conf::Files, request: &Request, found: &mut Vec<OtherPa
             name.push(format!(".{tag}"));
             Path::new(&name).is_file()
         });
-        // Forebay may send this variant or another one, so apply only gates and refusals of its
-        // path.
+        // Forebay may send this variant or another one. So only rules that restrict or refuse the
+        // variant's path apply to the request.
         let variants = variants.map(|tag| [path, b".", tag.as_bytes()].concat());
         more.extend(variants.map(|path| other(path, false)));
     }
@@ -352,7 +354,8 @@ fn looks_like_a_name_of_a_file(path: &[u8]) -> bool {
         && end.iter().all(u8::is_ascii_alphanumeric)
 }
 
-/// Returns the resources that paths name for an application that takes all paths.
+/// Returns the kind of resources that request paths name in an application without a directory of
+/// CGI scripts.
 fn of_program(app: &conf::App) -> Named {
     if !running::listens(app) {
         return Named::Unknown(None, None);

@@ -57,7 +57,8 @@ impl Drop for Admitted {
 }
 
 impl Deadlines {
-    /// Registers a QUIC connection as a candidate until the returned `Admitted` is dropped.
+    /// Registers a QUIC connection, so that Forebay may close it to make room. The registration
+    /// ends when the returned `Admitted` is dropped.
     pub fn admit(self: &Rc<Self>) -> (Rc<Guest>, Admitted) {
         let guest = Rc::new(Guest { occupancy: Occupancy::default(), evicted: Notify::new() });
         guest.occupancy.set_counted();
@@ -65,7 +66,8 @@ impl Deadlines {
         (guest, Admitted { deadlines: self.clone(), key })
     }
 
-    /// Closes the candidate with the smallest rank. Returns false if there is no candidate.
+    /// Closes the connection of this thread that has the smallest rank. Returns false if this
+    /// thread has no connection to close.
     pub(crate) fn evict(&self) -> bool {
         // Candidates may have become busy since the scan. If so, a second scan finds others.
         for _ in 0..2 {
@@ -81,8 +83,9 @@ impl Deadlines {
         false
     }
 
-    /// Returns the smallest rank of a candidate, as a number that threads can compare. Returns
-    /// `None` if there is no candidate.
+    /// Returns the rank of the connection that this thread would close first, as a number that
+    /// threads can compare. Connections with a smaller rank close earlier. Returns `None` if this
+    /// thread has no connection to close.
     pub(crate) fn oldest(&self) -> Option<u64> {
         for _ in 0..2 {
             loop {

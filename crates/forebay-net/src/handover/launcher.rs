@@ -58,8 +58,8 @@ impl Program {
     }
 }
 
-/// Returns the path of the program with this name. Does not resolve links, because a link may later
-/// lead to another version.
+/// Returns the path of the program with this name. Keeps symbolic links in the path, so that after
+/// an upgrade, a link may lead to the new version of the program.
 fn find(name: &OsStr) -> io::Result<PathBuf> {
     let path = Path::new(name);
     if path.components().count() > 1 {

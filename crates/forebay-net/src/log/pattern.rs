@@ -156,7 +156,7 @@ impl Pattern {
         while let Some(at) = rest.find('%') {
             parts.push(PatternPiece::Text(rest[..at].to_owned()));
             let tail = rest[at + 1..].trim_start_matches(['>', '<']);
-            // The first brace ends the name: further directives may follow on the line.
+            // The name ends at the first `}`, because further directives may follow on the line.
             let named = tail.strip_prefix('{').and_then(|tail| tail.split_once('}'));
             if let Some((name, after)) = named
                 && let Some(after) = after.strip_prefix('i')

@@ -67,8 +67,8 @@ impl Writer {
         AccessLog::new(log, self.queue.clone(), self.tracer.clone())
     }
 
-    /// Starts, changes or ends the export of traces. A thread uses the change with its next access
-    /// log from [`Writer::access`].
+    /// Starts, changes or ends the export of traces. The change applies only to access logs that
+    /// [`Writer::access`] creates after this call.
     pub fn set_traces(&mut self, log: &conf::Log) -> io::Result<()> {
         let current = self.tracer.as_ref().map(Tracer::settings);
         if current != log.traces.as_ref() {
@@ -241,7 +241,8 @@ impl LogThread {
                         found.troubles.write(&mut found.target, lines, self.opener.as_mut());
                         self.compress_old(&mut found.target);
                     }
-                    // A thread has changed its logs too late, so its lines are lost.
+                    // After a reload, a thread has used its old log for so long that the file was
+                    // closed. The lines of the thread are lost.
                     None => LostAt::Queue.count(memchr::memchr_iter(b'\n', &lines).count() as u64),
                 },
                 Message::Error(level, line) => {

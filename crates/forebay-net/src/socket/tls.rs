@@ -70,7 +70,7 @@ impl Socket {
     /// Reads once without waiting, and decrypts the received bytes.
     fn receive(&self, tls: &TlsSession) -> io::Result<()> {
         if self.is_unread.get() {
-            // Ignore the readiness recorded by the event loop.
+            // Read even if the event loop has recorded no readiness, because bytes may be waiting.
             let outcome = tls.receive(&self.shared.io);
             self.is_unread.set(outcome.is_ok());
             return outcome.map(|_| ());
@@ -79,7 +79,7 @@ impl Socket {
         let outcome = self.shared.io.try_io(Interest::READABLE, || {
             let is_short = tls.receive(&self.shared.io)?.is_short;
             received = true;
-            // A short read has emptied the socket, as in `read_ready`.
+            // A short read has emptied the socket, so let `try_io` clear the recorded readiness.
             if is_short { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
         });
         if received { Ok(()) } else { outcome }

@@ -52,7 +52,7 @@ impl Socket {
         }
     }
 
-    /// Writes all of `data`. Lets tasks with something to read run first.
+    /// Writes all of `data`. Lets all other ready tasks run first.
     pub async fn write_all(&self, mut data: &[u8]) -> io::Result<()> {
         self.sent().await;
         yield_to_readers().await;
@@ -66,8 +66,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Writes all of several pieces, with as few system calls as possible. Lets tasks with
-    /// something to read run first.
+    /// Writes all of several pieces, with as few system calls as possible. Lets all other ready
+    /// tasks run first.
     pub async fn write_pieces(&self, mut pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
         IoSlice::advance_slices(&mut pieces, 0);
         self.sent().await;
@@ -149,7 +149,8 @@ impl Socket {
     /// [`Socket::poll_room`] or [`Socket::try_write`] ends the limit. A second call does not
     /// restart the limit, because a task may call this again after an unrelated wake-up.
     pub fn expect_room(&self) {
-        // The event loop may have recorded readiness before the buffer became full.
+        // The event loop may have recorded that the socket is writable before the buffer became
+        // full. With this outdated record, the wait would end at once.
         self.shared.io.forget_room();
         if self.shared.write_due.get() == NEVER {
             self.shared.write_due.set(self.deadlines.due(self.shared.write_limit.get()));

@@ -91,7 +91,8 @@ fn select(routing: Routing, first: usize) -> [sock_filter; 5] {
     ]
 }
 
-// If the datagram is too short for a load, the kernel ends the program with result 0.
+// If the datagram is too short for a load, the kernel ends the program with result 0, which selects
+// the first socket.
 fn program_of_one(own: Routing) -> Vec<sock_filter> {
     let mut program = vec![
         step(LOAD_BYTE, 0, 0, 0),
@@ -109,19 +110,19 @@ fn program_of_two(own: Routing, former: Routing) -> Vec<sock_filter> {
     let mut program = vec![
         step(LOAD_BYTE, 0, 0, 0),
         step(JUMP_IF_BITS, 9, 0, LONG),
-        // A short header.
+        // The packet has a short header. Compare its tag with the tag of this process.
         step(LOAD_BYTE, 0, 0, SHORT_ID + 1),
         step(JUMP_IF_EQUAL, 5, 0, tag),
         step(LOAD_BYTE, 0, 0, SHORT_ID),
-        // The former process's socket.
+        // The tag differs, so select a socket of the former process.
         step(MODULO, 0, 0, u32::from(former.count.max(1))),
         step(ADD, 0, 0, former.shift as u32),
         step(MODULO, 0, 0, former.sockets.max(1) as u32),
         step(RETURN, 0, 0, 0),
-        // A short header of this process.
+        // The tag is equal, so use the connection ID to select a socket of this process.
         step(LOAD_BYTE, 0, 0, SHORT_ID),
         step(JUMP, 0, 0, 5),
-        // A long header.
+        // The packet has a long header.
         step(JUMP_IF_BITS, 0, 3, LATER),
         step(LOAD_BYTE, 0, 0, LONG_ID + 1),
         step(JUMP_IF_EQUAL, 1, 0, tag),
@@ -129,7 +130,7 @@ fn program_of_two(own: Routing, former: Routing) -> Vec<sock_filter> {
         step(LOAD_BYTE, 0, 0, LONG_ID),
     ];
     program.extend(select(own, former.sockets));
-    // A long header of the former process.
+    // The packet has a long header with another tag, so select a socket of the former process.
     program.push(step(LOAD_BYTE, 0, 0, LONG_ID));
     program.extend(select(former, 0));
     program

@@ -9,8 +9,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-/// The certificate that a site shows. The certificate may be replaced at any time, for later
-/// handshakes. Without a certificate, handshakes fail.
+/// The certificate that a site shows. A replacement of the certificate affects only handshakes that
+/// begin later. Without a certificate, handshakes fail.
 #[derive(Debug, Default)]
 pub struct SiteCertificate(RwLock<Option<Arc<CertifiedKey>>>);
 

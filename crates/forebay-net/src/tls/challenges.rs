@@ -96,8 +96,9 @@ impl Challenges {
         }
     }
 
-    /// Returns the server name of an authority's handshake, for [`Self::ask_for_config`]. Returns
-    /// `None` for other handshakes, without a store, and for names that no store entry can have.
+    /// Returns the server name of a handshake in which an authority verifies a name. The caller
+    /// passes the name to [`Self::ask_for_config`]. Returns `None` for all other handshakes, if
+    /// there is no store, and for names that no store entry can have.
     pub fn unknown_name(&self, hello: &ClientHello<'_>) -> Option<String> {
         let name = hello.server_name()?.to_ascii_lowercase();
         let is_asked = self.questions.is_some() && hello.alpn()?.eq([ALPN]) && is_plain(&name);

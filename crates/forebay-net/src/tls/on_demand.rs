@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use crate::tls::certificate::SiteCertificate;
 
-/// Maximum number of names that the thread of ACME has not finished.
+/// Maximum number of names that the ACME thread has not finished.
 const MOST_NAMES: usize = 1024;
 /// Maximum number of handshakes that wait.
 const MOST_HANDSHAKES: usize = 4096;
@@ -46,7 +46,7 @@ struct DemandState {
     /// Number of uses.
     clock: u64,
     refused: RecentNames,
-    /// Names that the thread of ACME has not finished. The value wakes the waiting handshakes.
+    /// Names that the ACME thread has not finished. The value wakes the waiting handshakes.
     pending: HashMap<String, watch::Sender<()>>,
     /// Receives names whose certificates are missing or due. `None` until the thread has started.
     orders: Option<UnboundedSender<String>>,
@@ -104,7 +104,8 @@ impl RecentNames {
 }
 
 impl DemandCertificates {
-    /// Creates an empty collection of at most `most` certificates. Handshakes wait for at most `wait`.
+    /// Creates an empty collection of at most `most` certificates. Handshakes wait for at most
+    /// `wait`.
     pub fn new(most: usize, wait: Duration) -> Self {
         Self { most, wait, handshakes: AtomicUsize::new(0), state: Mutex::default() }
     }
@@ -245,9 +246,9 @@ impl DemandState {
         }
     }
 
-    /// Sends a name to the thread of ACME, unless this name is already pending. Returns a receiver
-    /// that is notified when the order ends. Returns `None` if too many names are pending, or if
-    /// the thread does not run.
+    /// Sends a name to the ACME thread, unless this name is already pending. Returns a receiver
+    /// that is notified when the order for the name ends. Returns `None` if too many names are
+    /// pending, or if the ACME thread does not run.
     fn order(&mut self, name: &str) -> Option<watch::Receiver<()>> {
         if let Some(pending) = self.pending.get(name) {
             return Some(pending.subscribe());

@@ -4,9 +4,9 @@
 //! passes the keys to the new process. Machines that share a store have the same keys: one of the
 //! machines makes the next key some minutes before all machines begin to use it.
 //!
-//! A ticket is the name of its key (16 bytes), a random salt (24 bytes), and the output of AES-256-GCM.
-//! Each ticket has its own key, HMAC-SHA256 of the salt, because many machines would otherwise use up
-//! the nonces of one key.
+//! A ticket is the name of its key (16 bytes), a random salt (24 bytes), and the output of
+//! AES-256-GCM. Each ticket has its own key, HMAC-SHA256 of the salt, because many machines would
+//! otherwise use up the nonces of one key.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -172,14 +172,14 @@ impl TicketKeys {
     }
 }
 
-/// Returns the text of a first key that all machines may use at once. Returns `None` if there are
-/// no random numbers.
+/// Returns a text for the store of all machines: one new key, which they may use at once. Returns
+/// `None` if the system's random number generator fails.
 pub fn fresh_ring() -> Option<String> {
     Some(ring_text(&[TicketKey::new(seconds_now(), true)?]))
 }
 
 /// Returns the needed keys of `ring` and the next key. Returns `None` if it is too early for the
-/// next key, or if there are no random numbers.
+/// next key, or if the system's random number generator fails.
 fn next_ring(ring: &[TicketKey], now: u64) -> Option<Vec<TicketKey>> {
     let newest = ring.last()?;
     if newest.from + PERIOD > now + LEAD {
@@ -202,7 +202,8 @@ fn is_needed(ring: &[TicketKey], key: &TicketKey, now: u64) -> bool {
 
 impl KeyRing {
     /// Returns the key that encrypts new tickets: the newest shared key, else the newest key.
-    /// Ignores keys that begin after `now`. Returns `None` if there is no other key.
+    /// Ignores keys that begin after `now`. Returns `None` if all keys begin later, or if there is
+    /// no key.
     fn newest(&self, now: u64) -> Option<&TicketKey> {
         let mut usable = self.ring.iter().rev().filter(|key| key.from <= now);
         let newest = usable.clone().next();

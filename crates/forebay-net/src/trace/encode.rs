@@ -100,7 +100,8 @@ fn append_text(key: &str, value: &str, is_first: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\"}}");
 }
 
-/// Appends an attribute with a number. Another attribute must precede it.
+/// Appends an attribute with a number. Another attribute must precede it, because the appended text
+/// begins with a comma.
 fn append_number(key: &str, value: u64, out: &mut Vec<u8>) {
     let _ = write!(out, ",{{\"key\":\"{key}\",\"value\":{{\"intValue\":\"{value}\"}}}}");
 }

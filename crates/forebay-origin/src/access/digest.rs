@@ -72,7 +72,8 @@ impl DigestCheck {
         let Credentials { user, realm, nonce, count, algorithm, .. } = credentials;
         let own_realm = self.settings.realm.as_str();
         let hash = users.hash(own_realm, user, *algorithm);
-        // An unknown user costs as many hashes as a wrong password.
+        // Compute the hashes for an unknown user, too, so that the time of the check does not
+        // reveal which users exist.
         let expected = credentials.response_for(hash.unwrap_or_default(), request.method());
         let is_right =
             constant_time::verify_slices_are_equal(expected.as_bytes(), &credentials.response);

@@ -71,8 +71,8 @@ impl ForwardAuth {
     pub fn new(server: Box<dyn Origin>, settings: conf::ForwardAuth) -> Self {
         let removed = REMOVED.iter().chain(&DESCRIPTIONS);
         let removed = removed.map(|name| change(name, RequestChange::Remove));
-        // Login services made for Traefik and Caddy read the first two fields, those made for nginx
-        // the others.
+        // Login services for Traefik and Caddy read the `X-Forwarded-` fields. Login services for
+        // nginx read the `X-Original-` fields.
         let set = [
             ("X-Forwarded-Method", Placeholder::Method),
             ("X-Forwarded-Uri", Placeholder::Uri),

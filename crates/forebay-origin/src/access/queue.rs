@@ -105,7 +105,7 @@ impl HashQueue {
         loop {
             let Some(next) = self.state().next() else { return };
             // If the waiting request ends before it receives the `Turn`, the drop of the `Turn`
-            // passes the right to the next one.
+            // passes the right to hash to the next waiting request.
             match next.send(Turn(Some(self.clone()))) {
                 Ok(()) => return,
                 Err(mut turn) => drop(turn.0.take()),

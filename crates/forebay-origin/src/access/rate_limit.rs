@@ -145,9 +145,9 @@ impl RateLimiter {
         }
     }
 
-    /// Applies the requests of all machines to a key. According to the store, the next request of
-    /// the key is due `ahead` after `asked`. Adds the requests that this machine has not yet sent
-    /// to the store.
+    /// Delays the next request with `key`, because other machines have also admitted requests with
+    /// this key. According to the store, the next request is due `ahead` after `asked`. Adds the
+    /// time for requests that this machine has not yet reported to the store.
     pub fn add_ahead(&self, key: u64, ahead: Duration, asked: Instant) {
         let Some(shared) = &self.shared else { return };
         let waiting = {
@@ -159,8 +159,8 @@ impl RateLimiter {
         let due = self.at(asked).saturating_add(ahead);
         let mut part = self.part(key);
         let (keys, times) = bucket_of(&mut part, key).split_at_mut(KEYS);
-        // Do nothing if the bucket no longer has the key. Keys that are limited more have replaced
-        // it.
+        // Do nothing if the bucket no longer has the key, because keys with later times have
+        // replaced it.
         if let Some(at) = keys.iter().position(|known| *known == key) {
             times[at] = times[at].max(due);
         }
@@ -178,8 +178,8 @@ impl RateLimiter {
         part.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Converts `now` to nanoseconds for the table. The first value is `self.ahead` instead of 0,
-    /// because unused entries have the time 0, which must be in the past.
+    /// Converts `now` to nanoseconds for the table. The result is at least `self.ahead`. So the
+    /// time 0 of an unused entry is far enough in the past to admit a whole burst.
     fn at(&self, now: Instant) -> u64 {
         let since = now.saturating_duration_since(self.start).as_nanos();
         self.ahead.saturating_add(since as u64)

@@ -29,8 +29,8 @@ pub struct ScriptApp {
 }
 
 impl ScriptApp {
-    /// Creates the origin. It passes requests for the scripts of `plan` to the workers `perl` and
-    /// `python`, or starts `processes`.
+    /// Creates the origin for the scripts of `plan`. Scripts that `warm` selects run in the workers
+    /// `perl` and `python`. Each request for another script starts a process.
     pub fn new(
         thread: Rc<Thread>,
         plan: &conf::App,
@@ -41,7 +41,7 @@ impl ScriptApp {
         let dir = script_dir(plan);
         let worker =
             |app: &App| WorkerApp::of_scripts(thread.clone(), app.clone(), dir.clone(), plan);
-        // `Cgi` gets only scripts that `scripts` has found, so let its own finder find every file.
+        // `scripts` decides which files are scripts, so the finder of `Cgi` accepts every file.
         let all = Scripts::new(dir.clone());
         Self {
             scripts,

@@ -163,8 +163,8 @@ impl WorkerApp {
             let before = output.len();
             let event = pump.next(async || match output.len() - before {
                 0 => lease.read(&mut output).await,
-                // `next` may cancel a read that has already appended output, and call this again.
-                // Use that output.
+                // `next` may cancel a read that has already appended output, and then call this
+                // closure again. The second call returns the output of the first one.
                 more => Ok(LeaseEvent::Output(more)),
             });
             let event = match event.await? {
@@ -270,8 +270,8 @@ impl Origin for WorkerApp {
 
 /// The lease of a worker that runs a request. If the client disconnects, the script may run for one
 /// more second.
-// Most scripts end within this second, and their workers stay usable. Otherwise each early
-// disconnect would cost the start of a new worker.
+// Most scripts end within this second, and their workers stay usable. Without this second, each
+// early disconnect would cost the start of a new worker.
 struct LeaseGuard(Option<Lease>);
 
 impl Drop for LeaseGuard {

@@ -3,8 +3,8 @@
 //! Each reply is one file (`disk/entry.rs`). Its name has the hashes of key and variant, so a
 //! restart needs only the names in the directory. A file gets its name after it is complete, by
 //! `rename`. Forebay does not wait until a file has reached the disk: after a power failure,
-//! checksums find incomplete files. Each read compares the key. Forebay compares the checksums after
-//! a restart, and after each change of the file (`disk/identity.rs`).
+//! checksums find incomplete files. Each read compares the key. Forebay compares the checksums
+//! after a restart, and after each change of the file (`disk/identity.rs`).
 //!
 //! A separate thread loads the index and writes small replies. The event loops read small files.
 //! Threads for blocking work read and check large ones. One lock orders the publication of files
@@ -243,8 +243,8 @@ impl Disk {
     }
 
     /// Removes the entry `name`, because a new reply replaces it. While another process uses the
-    /// directory, notes the key of the entry instead. The load then removes all entries of this
-    /// key.
+    /// directory, only notes the key of the entry. When this process loads the index later, it
+    /// removes all entries of this key.
     pub fn supersede(&self, name: &EntryName) {
         let mut state = self.shared.lock();
         match state.phase {
@@ -267,7 +267,8 @@ impl Disk {
         match state.phase {
             DiskPhase::Failed => return,
             DiskPhase::Waiting => return state.missed.note_all(changes),
-            // The index does not list all files yet.
+            // The index does not list all members of the groups yet, so `finish_load` removes the
+            // members.
             DiskPhase::Loading => state.missed.note_groups(&changes.groups),
             DiskPhase::Ready => {}
         }
@@ -322,7 +323,7 @@ impl Disk {
         }
     }
 
-    /// Returns the counts for the administrator.
+    /// Returns the counts that `/status` shows.
     pub fn status(&self) -> DiskRow {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counts = &self.shared.counts;
@@ -372,9 +373,9 @@ impl DiskShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves memory for a reply that will wait for the writing thread. The total size of all
-    /// waiting replies is limited to `QUEUED` times `in_memory`. Returns false if there is no
-    /// space. Always accepts a reply if no other waits.
+    /// Reserves memory for a reply that will wait for the writing thread. All waiting replies
+    /// together may have `in_memory * QUEUED` bytes. Returns false if the reply would exceed this
+    /// limit. If no other reply waits, always accepts the reply.
     fn queue(&self, size: u64) -> bool {
         let before = self.queued.fetch_add(size, Ordering::Relaxed);
         let has_space = before == 0 || before + size <= self.in_memory * QUEUED;
@@ -443,8 +444,8 @@ impl DiskShared {
         }
     }
 
-    /// Waits until no other process uses the directory, and locks it. Returns `None` if the store
-    /// ends earlier.
+    /// Waits until no other process uses the directory, and locks the directory. Returns `None` if
+    /// this store ends during the wait.
     fn wait_for_lock(
         &self,
         mut unlocked: UnlockedDirectory,
@@ -510,9 +511,9 @@ impl DiskShared {
         self.finish_load(directory);
     }
 
-    /// Removes the groups in `missed`. Unsafe requests have outdated these groups during the load,
-    /// when the index did not list all members. Until this removal, requests do not use entries of
-    /// these groups.
+    /// Removes the entries of the groups in `missed`. During the load, unsafe requests have changed
+    /// the resources of these groups, but the index did not list all of their entries. Until this
+    /// removal, requests do not use entries of these groups.
     fn finish_load(&self, directory: &Directory) {
         loop {
             // The lock is released after each group, because requests wait for it.

@@ -146,8 +146,8 @@ enum KeySection {
 impl KeyOf {
     /// Creates a builder that fills `template` for each key in `zone`.
     pub fn new(zone: &str, template: &Template) -> Self {
-        // If the key contains the whole query, requests with equal keys have equal parameters. A
-        // parameter may then have several values.
+        // If the key contains the whole query, requests with equal keys have equal parameters. So a
+        // request for a stored reply may have several values for a parameter.
         let has_query =
             template.uses(|value| matches!(value, Placeholder::Query | Placeholder::Uri));
         let is_checked =
@@ -272,9 +272,9 @@ impl KeyOf {
         host
     }
 
-    /// Returns a hash of the client's own target, and of those values of the key that do not depend
-    /// on the current target. These values include the host, cookies and fields. A client therefore
-    /// cannot remove the replies for other hosts, cookies or fields.
+    /// Returns a hash of the client's own target. The hash also covers the values of the key that
+    /// do not depend on the current target, such as the host, cookies and fields. A client
+    /// therefore cannot remove replies to requests with another host, cookie or field.
     fn own_half(&self, request: &Request, target: &[u8]) -> Half {
         let mut key = Vec::with_capacity(128);
         let host = self.append_start(request, &mut key);
@@ -306,7 +306,7 @@ impl KeyOf {
         }
     }
 
-    /// Adds the resources of a GET for another target. Adds nothing if the path of the target is
+    /// Adds all keys that a GET for `target` may have. Adds nothing if the path of `target` is
     /// malformed.
     fn add_target(&self, request: &Request, target: &[u8], changes: &mut ChangedKeys) {
         let mut get = request.clone();
@@ -318,16 +318,16 @@ impl KeyOf {
         let clean = get.head.path_and_query;
         get.forget_original();
         changes.add(self.of(&get));
-        // If `fallback_to` or an index script replaces the path of the GET, its key is an alias
-        // that ends in `clean` or `sent`. After an internal redirect, the alias ends in the
-        // client's own target of `request`.
+        // If `fallback_to` or an index script replaces the path of the GET, the key of the GET is
+        // an alias. An alias ends in the client's own target, which may be `clean` or `sent`. After
+        // an internal redirect of `request`, it may also be `own`.
         let own = request.original.unwrap_or(request.head.path_and_query);
         for original in [clean, sent, own] {
             get.original = Some(original);
             changes.add(self.of(&get));
         }
         // If `rewrite`, an internal redirect or an include replaces the target of the GET, the
-        // plain key is unknown. The group has the aliases with this target of the client.
+        // plain key is unknown. So add the group of all aliases that end in `clean` or `sent`.
         for original in [clean, sent].into_iter().filter(|_| self.original.is_some()) {
             let half = self.own_half(&get, original.of(&get.bytes));
             changes.groups.insert(Group::Own(half));
@@ -386,15 +386,15 @@ fn depends_on_target(template: &Template) -> bool {
     })
 }
 
-/// Appends a named value. The key differs between a missing value, an empty value, and several
-/// values.
+/// Appends a named value. A missing value, an empty value and several values give different keys.
 fn append_named(named: &NamedValue, request: &Request, key: &mut Vec<u8>) {
     // A request with several values bypasses the store. Its key only has to differ from all keys
     // with one value.
     match named.only(request) {
         Ok(None) => {}
         Ok(Some(only)) => {
-            // The case of a field's name has no meaning.
+            // Leave out the name of a field, because it can differ only in case, which has no
+            // meaning.
             if !matches!(named, NamedValue::Field(_)) {
                 key.extend_from_slice(only.name);
             }

@@ -101,7 +101,7 @@ impl Recording {
     /// Ends the wait of other requests for this reply, so that these requests ask the origin
     /// themselves. If `why` is given, further requests ask the origin at once during the next ten
     /// seconds. For [`Unstorable::User`], this applies only to requests that name a user. Does
-    /// nothing if the lead was taken before.
+    /// nothing if [`Self::take_lead`] was called before.
     fn end_lead(&self, why: Option<Unstorable>) {
         let Some((lead, why)) = self.take_lead().zip(why) else { return };
         if why != Unstorable::User {
@@ -120,9 +120,9 @@ impl Recording {
         Stored::new(&Arrival { status, lines, control, freshness }, request, body)
     }
 
-    /// Returns `stale` with the new field lines, after the origin has confirmed it. If the new
-    /// lines forbid storage, the second value is the reason. For example, a 304 may set a cookie,
-    /// or contain `private`.
+    /// Returns the reply `stale` after a 304 has confirmed it, with the field lines `lines`. If
+    /// these lines forbid storage, the second value is the reason. For example, a 304 may set a
+    /// cookie, or contain `private`.
     pub fn confirmed(
         &self,
         stale: &Stored,
@@ -171,8 +171,8 @@ impl Recording {
     }
 
     /// Returns the reason why a reply with this status is not stored. If `refusal` is `None`, the
-    /// body was the reason. Returns `None` for a large body that the disk stores at the next
-    /// request.
+    /// body could not be stored. Returns `None` for a large body that the disk refuses only now,
+    /// and takes at the next request.
     fn why(&self, status: u16, refusal: Option<Refusal>) -> Option<Unstorable> {
         if let Some(refusal) = refusal {
             return Some(unstorable(status, refusal));
@@ -187,8 +187,8 @@ impl Recording {
             Verdict::Stores if self.large.as_ref().is_some_and(|large| large.has_begun()) => {
                 Keep::Spill
             }
-            // A body of unknown length may become too large to store, so send it to the client
-            // while it arrives.
+            // `Instead` buffers the whole body before the client gets the answer. A body of unknown
+            // length may become too large for this, so `Copy` sends it while it arrives.
             Verdict::Stores if self.has_conditions && length != Length::Unknown => {
                 Keep::Instead(self.most)
             }
@@ -239,7 +239,8 @@ impl Recorder for Recording {
         let had_begun = large.has_begun();
         let is_stored = large.push(bytes);
         if is_stored && !had_begun {
-            // The rest of the body arrives only as fast as the client reads.
+            // The rest of the body arrives only as fast as this client reads, so other requests
+            // must not wait for its end.
             self.let_others_pass();
         }
         is_stored

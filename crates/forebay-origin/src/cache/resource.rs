@@ -82,8 +82,8 @@ impl Passing {
         (self.all, self.has_failed) = (Some(Instant::now()), false);
     }
 
-    /// Returns true if requests now ask the origin without waiting for each other, and their
-    /// replies are not stored. `names_user` is true if the request names a user.
+    /// Returns true if a request must now ask the origin without waiting for other requests. Its
+    /// reply is then not stored. `names_user` is true if the request names a user.
     pub fn includes(&self, names_user: bool) -> bool {
         let lasts = |end: Option<Instant>| end.is_some_and(|end| Instant::now() < end);
         lasts(self.all) || names_user && lasts(self.users)

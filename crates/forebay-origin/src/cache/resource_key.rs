@@ -139,8 +139,8 @@ impl Group {
         [Self::Plain(plain), Self::Own(own)]
     }
 
-    /// Returns the range of the members' hashes. For [`Group::Own`], this is the range of the
-    /// hashes with [`swapped`] halves.
+    /// Returns the range that contains the hashes of all members. For [`Group::Own`], the caller
+    /// must swap the halves of a hash ([`swapped`]) before comparing the hash with the range.
     pub fn hashes(&self) -> RangeInclusive<KeyHash> {
         let (Self::Plain(half) | Self::Own(half)) = *self;
         join(half, [0; 8])..=join(half, [u8::MAX; 8])

@@ -448,7 +448,7 @@ impl Store {
         (count, names)
     }
 
-    /// Returns the counts for the administrator.
+    /// Returns the counts that `/status` shows.
     pub fn status(&self) -> CacheRow {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         CacheRow {
@@ -492,9 +492,9 @@ impl Lead {
             return;
         }
         let mut resource = self.resource_without(stored, replaced);
-        // After a change of `Vary`, the head on disk has the old names, so the entry is removed. A
-        // request may have read this entry already. The new number of removals prevents the request
-        // from putting the entry into memory.
+        // After a change of `Vary`, the entry on disk has the old names of fields, so it is removed
+        // below. A request may have read this entry already. `promote` compares the number of
+        // removals, so that this request does not put the entry into memory.
         let is_moved = replaced.is_some_and(|replaced| replaced.variant != stored.variant);
         fetches.removals += u64::from(is_moved);
         match stored.body {
@@ -519,8 +519,8 @@ impl Lead {
         }
     }
 
-    /// Completes a large reply on disk, which replaces `replaced`. Discards it if it was removed
-    /// while it arrived.
+    /// Completes a large reply on disk, which replaces the reply `replaced`. If a change or purge
+    /// of the resource came while the large reply arrived, discards the large reply.
     pub fn store_large(&self, spill: Spill, stored: &Stored, replaced: Option<&Arc<Stored>>) {
         let mut fetches = self.store.fetches();
         if self.fetch.is_outdated.load(Ordering::Relaxed) {
@@ -543,8 +543,8 @@ impl Lead {
         // A request that has already read the entry from disk must not put it into memory.
         fetches.removals += 1;
         let mut resource = self.resource_without(stale, Some(stale));
-        // The next reply may be for one client only, as this one was. So other requests do not wait
-        // for it.
+        // The origin has permitted the last reply for one client only. The next reply may be for
+        // one client, too, so other requests do not wait for the next reply.
         resource.passing.probe();
         self.store.put(&mut fetches, &self.key, resource);
         if let Some(disk) = &self.store.disk {

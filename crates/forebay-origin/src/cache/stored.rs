@@ -401,8 +401,9 @@ impl Clone for Arrival<'_> {
     }
 }
 
-/// Returns the second target of an internal redirect or a rewrite, if it differs from the requested
-/// target. Returns `None` for all other requests.
+/// Returns a target of an internally redirected or rewritten request that differs from its
+/// requested target: the current target, or else the client's own target. Returns `None` if neither
+/// differs, and for all other requests.
 fn other_target(request: &Request) -> Option<&[u8]> {
     let requested = request.requested_target();
     let mut others = [request.target(), request.original_target()].into_iter();

@@ -108,7 +108,8 @@ fn normalized(name: &str, request: &Request) -> Vec<u8> {
         if is_named(field) {
             text.push(b'\n');
         } else {
-            // Some applications read `X_A` as `X-A`.
+            // Some applications read this field as `name`, for example `X_A` as `X-A`. Others
+            // ignore it. So the text contains the name, too.
             text.push(b'\r');
             text.extend(field.name.of(bytes).to_ascii_lowercase());
             text.push(b':');

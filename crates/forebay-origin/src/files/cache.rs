@@ -139,17 +139,17 @@ impl Cache {
         }
     }
 
-    /// Returns the cache. If `varies` is true, its files may have compressed siblings.
+    /// Returns this cache for files that may have compressed siblings if `varies` is true.
     pub fn with_siblings(self, varies: bool) -> Self {
         Self { varies, ..self }
     }
 
-    /// Returns the cache. Names of its files may end in these languages.
+    /// Returns this cache for files whose names may end in these languages.
     pub fn with_languages(self, languages: Vec<String>) -> Self {
         Self { languages, ..self }
     }
 
-    /// Returns the cache. Its files have these media types.
+    /// Returns this cache for files with these media types.
     pub fn with_types(self, types: MediaTypes) -> Self {
         Self { types, ..self }
     }

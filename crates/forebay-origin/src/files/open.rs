@@ -125,7 +125,8 @@ impl Walk {
         Err(Errno::LOOP.into())
     }
 
-    /// Opens the target of a link, if the root's rule and the owner of the link permit this.
+    /// Opens the target of a link, if `symlinks` and the owner of the link permit this. Otherwise
+    /// returns `ELOOP`.
     fn follow(
         &mut self,
         directory: BorrowedFd<'_>,

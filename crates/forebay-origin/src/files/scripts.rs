@@ -128,8 +128,8 @@ impl ScriptRoute {
             || original(below).is_some_and(|below| self.runs_named(&below, start))
     }
 
-    /// Returns true if the route would run a file with this name and beginning. Does not consider
-    /// copies.
+    /// Returns true if the route would run a file with this name and beginning. Treats an editor's
+    /// copy of a script as any other file.
     fn runs_named(&self, below: &[u8], start: &[u8]) -> bool {
         let is_reached = |path: &String| {
             if path.ends_with('/') || path.is_empty() {

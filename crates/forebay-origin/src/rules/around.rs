@@ -48,11 +48,12 @@ struct Region {
 /// is necessary, because the time grows with the third power of this number.
 const MOST: usize = 100;
 
-/// Returns one bypass for each pair of a rule of `site` and another route, if a bypass exists.
+/// Returns the bypasses of the rules of `site`, at most one for each pair of a rule and another
+/// route.
 pub fn ways_around(site: &Site, plan: &Plan) -> Vec<Around> {
     let mut found: Vec<Around> = Vec::new();
     let kept = kept_scripts(site, plan);
-    // The paths that a regular expression matches are not known.
+    // Skip a rule with a regular expression, because the paths that it matches are not known.
     let is_rule =
         |at: &usize| protects(&site.routes[*at]) && site.routes[*at].matcher.regex.is_none();
     for rule in (0..site.routes.len()).filter(is_rule).take(MOST) {
@@ -71,9 +72,9 @@ pub fn ways_around(site: &Site, plan: &Plan) -> Vec<Around> {
     found
 }
 
-/// Returns one path below each path of a rule that ends in `/` and has no `*`. Also returns the
-/// route that answers this path. In nginx, a location that ends in `/` includes everything below
-/// it.
+/// Finds rules with an exact path that ends in `/`, such as `/admin/` instead of `/admin/*`. If
+/// another route answers a path below it, returns that path and that route. In nginx, a location
+/// such as `/admin/` includes everything below it.
 pub fn paths_below(site: &Site, plan: &Plan) -> Vec<Around> {
     let kept = kept_scripts(site, plan);
     let mut found = Vec::new();
@@ -91,8 +92,9 @@ pub fn paths_below(site: &Site, plan: &Plan) -> Vec<Around> {
 }
 
 /// Returns a path below `start` that another route answers, or `None` without such a path. `start`
-/// is an exact path of the rule. For a rule with a fixed answer, ignores routes that are meant for
-/// these paths: they have a path below `start`, or no directory of files at `start`.
+/// is an exact path of the rule. If the rule is a redirect or a fixed success reply, ignores routes
+/// that are meant for these paths. Such a route has a path at or below `start`, or has no directory
+/// of files at `start`.
 fn below_path(
     (site, plan, kept): (&Site, &Plan, &[Vec<usize>]),
     rule: usize,
@@ -119,8 +121,8 @@ fn below_path(
     None
 }
 
-/// Returns true if the route redirects to a path below `start`. The rule is then not meant for
-/// paths below `start`.
+/// Returns true if the route redirects to a path below `start`, such as `/docs/` to `/docs/intro`.
+/// Another route must then answer the paths below `start`, and is no bypass.
 fn leads_below(route: &conf::Route, start: &str) -> bool {
     let Action::Redirect(redirect) = &route.action else { return false };
     matches!(redirect.to.parts().first(), Some(TemplatePart::Text(to)) if to.starts_with(start))
@@ -182,8 +184,8 @@ impl Region {
     }
 }
 
-/// Returns the resources that the rule protects. If the rule answers instead of later routes, these
-/// are the resources of the later routes, else those of the rule's own origin.
+/// Returns the resources that the rule protects. A rule with a fixed reply or redirect protects the
+/// resources of the later routes. Every other rule protects the resources of its own origin.
 fn regions(site: &Site, plan: &Plan, rule: usize) -> Vec<Region> {
     let route = &site.routes[rule];
     let origins = match instead(route) {
@@ -205,8 +207,8 @@ fn regions(site: &Site, plan: &Plan, rule: usize) -> Vec<Region> {
     found
 }
 
-/// Returns the fixed beginnings of a matcher's paths, each with true if the path includes
-/// everything below it.
+/// Returns the fixed beginning of each path of a matcher. The boolean is true for a path with `*`,
+/// which matches everything below its beginning. A matcher without paths matches all below `/`.
 fn beginnings(matcher: &Matcher) -> Vec<(&str, bool)> {
     if matcher.paths.is_empty() {
         return vec![("/", true)];
@@ -218,7 +220,7 @@ fn beginnings(matcher: &Matcher) -> Vec<(&str, bool)> {
     beginnings.collect()
 }
 
-/// Returns the bypasses of the rule by routes that serve a part of the region.
+/// Returns the bypasses of the rule by other routes that serve resources of `region`.
 fn others(
     (site, plan, kept): (&Site, &Plan, &[Vec<usize>]),
     rule: usize,
@@ -252,9 +254,9 @@ fn others(
     found
 }
 
-/// Returns two paths for a bypass at `path`: the path that the rule matches for the same resource,
-/// and the path that the backend gets. Returns `None` for files, and if both paths are equal to
-/// `path`.
+/// Returns two other paths of the resource that a bypass serves at `path`. The rule matches the
+/// first path, and the backend gets the second path. Returns `None` for files, and if both paths
+/// are equal to `path`.
 fn at_backend(
     region: &Region,
     (other, plan): (&conf::Route, &Plan),
@@ -272,8 +274,8 @@ fn at_backend(
     (of_rule != backend || path != backend).then_some((of_rule, backend))
 }
 
-/// Returns a path that begins with `start` and leads into the region, or `None` without such a
-/// path.
+/// Returns a path that begins with `start` and leads to a resource of the region. Returns `None` if
+/// there is no such path.
 fn path_to(
     region: &Region,
     name: &str,
@@ -294,7 +296,7 @@ fn path_to(
         let rest = String::from_utf8_lossy(&target[base.path.len()..]).into_owned();
         return Some(format!("{start}{}", rest.trim_start_matches('/')));
     }
-    // The other route serves a part of the region.
+    // The whole directory of the other route is in the region, so any name below it is, too.
     (region.is_dir && region.has(base)).then(|| format!("{start}{name}"))
 }
 
@@ -321,8 +323,8 @@ fn ends<'m>(ours: &'m Matcher, theirs: &'m Matcher) -> Vec<&'m str> {
 
 /// Returns the route that serves `path`. Returns `None` if no route serves it, or if a route with
 /// an access rule or an error reply matches first. Also returns `None` if a route before `rule`
-/// matches that takes only paths of the rule, because this exception is intended. Skips routes that
-/// may leave the path to later routes, such as those with `when`.
+/// matches first, and `rule` would match all requests of that route. Such a route is an intended
+/// exception. Skips routes that may leave the path to later routes, such as those with `when`.
 fn reached(site: &Site, kept: &[Vec<usize>], rule: usize, path: &str) -> Option<usize> {
     let matcher = &site.routes[rule].matcher;
     for (at, route) in site.routes.iter().enumerate() {

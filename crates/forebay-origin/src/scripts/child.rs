@@ -13,7 +13,7 @@ use tokio::process::Child;
 
 use crate::scripts::reaper::ScriptReaper;
 
-/// The process of a script. `None` after `wait` has returned.
+/// The process of a script. The content is `None` after `wait` has returned.
 pub struct ScriptChild(Option<ChildKind>);
 
 enum ChildKind {
@@ -22,7 +22,8 @@ enum ChildKind {
 }
 
 impl ScriptChild {
-    /// Creates a child of this process. `reaper` ends the child if this process is killed.
+    /// Creates the handle of a child of this process. `reaper` ends the child if this process is
+    /// killed.
     pub fn own(child: Child, reaper: Arc<ScriptReaper>) -> Self {
         let leader = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         Self(leader.map(|leader| {
@@ -31,7 +32,7 @@ impl ScriptChild {
         }))
     }
 
-    /// Creates a child of the helper.
+    /// Creates the handle of a process that the helper for other users has started.
     pub fn helped(child: HelpedChild) -> io::Result<Self> {
         Ok(Self(Some(ChildKind::Helped(HelpedProcess::new(child)?))))
     }

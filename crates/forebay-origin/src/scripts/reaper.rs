@@ -5,8 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use forebay_workers::GroupReaper;
 use rustix::process::Pid;
 
-/// Ends the scripts of all routes, with their children, if Forebay is killed. The [`GroupReaper`]
-/// starts with the first script.
+/// Ends the scripts of all routes, with their children, if Forebay is killed. The start of the
+/// first script also starts the [`GroupReaper`].
 #[derive(Debug, Default)]
 pub struct ScriptReaper(Mutex<State>);
 

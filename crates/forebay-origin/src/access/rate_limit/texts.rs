@@ -77,8 +77,8 @@ impl KeyPart {
 }
 
 /// Returns the different texts of a request that are not empty. `hosts` are the names of the site.
-/// If there are more than [`MOST_TEXTS`], returns only [`TOO_MANY`], perhaps with the client's
-/// network.
+/// If there are more than [`MOST_TEXTS`] texts, returns only the text [`TOO_MANY`]. If each key
+/// contains the client, the client's network follows in this text.
 pub fn texts(key: &[KeyPart], hosts: &[HostPattern], request: &Request) -> Vec<Vec<u8>> {
     let mut texts = Texts { request, hosts, is_lookup: false, texts: vec![Vec::new()] };
     texts.append(key);
@@ -128,7 +128,8 @@ impl Texts<'_> {
         }
     }
 
-    /// Appends each of the values to each text.
+    /// Replaces each text by its combinations with the values. Example: two texts and three values
+    /// give six texts.
     fn append_each(&mut self, values: &[Vec<u8>]) {
         if let [value] = values {
             self.texts.iter_mut().for_each(|text| text.extend_from_slice(value));
@@ -146,8 +147,8 @@ impl Texts<'_> {
         let from: Vec<_> = map.from.parts().iter().map(part_of).collect();
         let looked_up = self.beside(true, &from);
         if looked_up.len() > MOST_TEXTS {
-            // Do not look up so many texts. Append them instead, so that `texts` returns
-            // `TOO_MANY`.
+            // Do not look up so many texts. Append the texts themselves, so that the request has
+            // more than `MOST_TEXTS` texts, and `texts` returns `TOO_MANY`.
             return self.append_each(&looked_up);
         }
         let mut templates: Vec<&Template> = Vec::new();
@@ -166,7 +167,8 @@ impl Texts<'_> {
         self.append_each(&values);
     }
 
-    /// Returns the texts of `parts` for the request, without those in `self`.
+    /// Returns the texts that `parts` alone give for the request. The texts in `self` do not
+    /// precede them.
     fn beside(&self, is_lookup: bool, parts: &[KeyPart]) -> Vec<Vec<u8>> {
         let (request, hosts) = (self.request, self.hosts);
         let mut texts = Texts { request, hosts, is_lookup, texts: vec![Vec::new()] };

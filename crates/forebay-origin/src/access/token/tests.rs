@@ -91,7 +91,8 @@ fn hmac(key: &[u8], message: &[u8]) -> Vec<u8> {
     sign(&Key::new(HMAC_SHA256, key), message).as_ref().to_vec()
 }
 
-/// Writes the file and returns a directory that keeps it.
+/// Writes a file with this text. Returns the path of the file, and its directory, whose drop
+/// deletes the file.
 fn file(text: &str) -> (TempDir, std::path::PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("key");

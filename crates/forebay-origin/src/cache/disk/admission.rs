@@ -51,7 +51,8 @@ impl Choice {
         Self { index: Index::new(capacity), door, written: 0 }
     }
 
-    /// Returns true if the key was stored. Otherwise stores it if it is admitted.
+    /// Returns true if the key was already stored. Otherwise stores the key, if the doorkeeper
+    /// admits it, and returns false.
     fn request(&mut self, key: u64) -> bool {
         let hash = hash(key);
         let name = EntryName { key: hash, variant: 0 };
@@ -70,7 +71,7 @@ impl Choice {
     }
 }
 
-/// Returns a hash of a key; faster in tests than that of the store.
+/// Returns a hash of a key. The store uses SHA-256, which would be too slow in this test.
 fn hash(key: u64) -> [u8; 16] {
     let half = |number: u64| {
         let mixed = (number ^ (number >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);

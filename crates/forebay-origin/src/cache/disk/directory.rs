@@ -142,7 +142,8 @@ impl Directory {
         is_file.then(|| u64::try_from(found.st_size).ok())?
     }
 
-    /// Creates a file that has no entry yet.
+    /// Creates a temporary file for a new entry. [`Self::publish`] later gives the file the name of
+    /// the entry.
     pub fn create(&self) -> io::Result<TemporaryFile> {
         let name = self.temporary_name();
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
@@ -201,8 +202,9 @@ impl Directory {
         })
     }
 
-    /// Reads the directory, and returns the entries of changed resources. Omits the members of
-    /// [`Group::Own`], because they are in all subdirectories.
+    /// Searches the directory, and returns the entries of changed resources. Omits the members of
+    /// [`Group::Own`]: each subdirectory may have some, so the search would read the whole
+    /// directory.
     pub fn changed_entries(&self, changes: &ChangedKeys) -> Vec<EntryName> {
         let keys: HashSet<_> = changes.keys.iter().map(Key::hash).collect();
         let mut changed = Vec::new();

@@ -114,9 +114,9 @@ impl Index {
         (keys.len() < most).then_some(keys)
     }
 
-    /// Returns the number of quarters of a circle that the hand has completed. For a reply that the
-    /// memory serves, the store marks the entry on disk as used, once per quarter. The hand then
-    /// spares the entry.
+    /// Returns a number that increases each time the hand of the CLOCK algorithm has passed a
+    /// quarter of the list. If the memory serves a reply, the store marks the reply's entry on disk
+    /// as used, once per epoch. The hand then skips the entry.
     pub fn epoch(&self) -> u32 {
         let quarter = (self.hand * 4).checked_div(self.slots.len()).unwrap_or(0);
         let quarter = u32::try_from(quarter).unwrap_or(0);
@@ -244,9 +244,9 @@ impl Index {
         None
     }
 
-    /// Moves the hand to an entry that was not used since the hand's last visit. Removes this entry
-    /// and returns its name. After [`SPARED`] used entries, removes the next entry. Returns `None`
-    /// if there are no entries.
+    /// Removes an entry by the CLOCK algorithm, and returns its name. The hand skips entries that
+    /// were used since its last visit, but at most [`SPARED`] of them. Returns `None` if there are
+    /// no entries.
     fn evict(&mut self) -> Option<EntryName> {
         if self.len == 0 {
             return None;

@@ -47,7 +47,7 @@ impl Disk {
                 return None;
             }
         };
-        // The preamble is written last.
+        // Leave space for the preamble, which is written last.
         let is_begun = temporary.file.write_all(&[0; PREAMBLE]);
         let spill = Spill {
             shared: self.shared.clone(),
@@ -126,8 +126,8 @@ impl Spill {
 
     fn reserve(&mut self, length: u64) -> bool {
         let wanted = blocks(PREAMBLE as u64 + length);
-        // Limit the step to 1/64 of the store, so that it does not displace all entries of a small
-        // one.
+        // A whole `STEP` could displace all entries of a small store, so limit the step to 1/64 of
+        // the store.
         let step = STEP.min(blocks(self.shared.capacity) / 64);
         wanted <= self.reserved || self.reserve_blocks((wanted - self.reserved).max(step))
     }

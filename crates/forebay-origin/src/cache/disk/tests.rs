@@ -295,7 +295,7 @@ fn the_newest_of_several_matching_replies_is_found_after_a_restart() {
     for url in &urls {
         let key = &Key::from(&**url);
         let expected = if url < &urls[4] { "b" } else { "a" };
-        // The second time, the list knows the fields in `Vary`.
+        // The first search records the names in `Vary` in the index. The second search uses them.
         for _ in 0..2 {
             let found = runtime.block_on(disk.find(key, &request, |_| true)).unwrap();
             assert_eq!(body(&found), expected.as_bytes(), "{url}");
@@ -496,7 +496,8 @@ fn write_alias(disk: &Disk, key: &Key) {
     until(|| disk.status().written == before + 1);
 }
 
-/// Returns the changes of a plain key, or of a target of clients.
+/// Returns changes that remove the group of a plain key, the group of the client's own targets with
+/// the hash `own`, or both.
 fn changes(plain: Option<&str>, own: Option<u8>) -> ChangedKeys {
     let mut changes = ChangedKeys::default();
     plain.into_iter().for_each(|plain| changes.add(Key::from(plain)));
@@ -524,7 +525,7 @@ fn aliases_are_removed_after_a_restart_and_while_another_process_works() {
     until(|| second.status().state == "ready");
     assert_eq!(place.files().len(), 2);
     assert!(exists(&second, &keys[2][0]) && exists(&second, &keys[2][1]));
-    // While a process loads the index, it reads the directory.
+    // While a process loads the index, it searches the directory with `changed_entries`.
     let directory = second.shared.directory.get().unwrap();
     assert_eq!(directory.changed_entries(&changes(Some("/c"), None)).len(), 2);
     assert_eq!(directory.changed_entries(&changes(Some("/x"), Some(1))), []);

@@ -107,7 +107,8 @@ impl DiskShared {
             directory.discard(temporary);
             return self.report("name a file", &error);
         }
-        // The new name changes the file's `ctime`, so the identity is known only now.
+        // The rename has changed the `ctime` of the file, on which its identity depends. So compute
+        // the identity only now.
         let found = (facts.verified != 0).then(|| fstat(&temporary.file).ok()).flatten();
         let verified = found.map_or(0, |found| self.identities.of(&found));
         let displaced = state.index.insert(name, EntryFacts { verified, ..facts });

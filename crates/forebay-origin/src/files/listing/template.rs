@@ -44,7 +44,8 @@ fn push(
     }
 }
 
-/// Returns a value of the directory. Returns `None` if `value` belongs to an entry.
+/// Returns the text of a placeholder that is about the whole directory, such as its path. Returns
+/// `None` for a placeholder that is about one entry, such as its size.
 fn of_directory(value: ListingValue, found: &Entries<'_>) -> Option<String> {
     let order = found.order;
     Some(match value {
