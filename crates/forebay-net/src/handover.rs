@@ -193,8 +193,8 @@ pub struct Heritage {
     pub keys: String,
 }
 
-/// The old process's end of the socket. [`Takeover::wait_for_end`] in the new process waits until
-/// the old process drops this value.
+/// The old process's end of the socket between both processes. [`Takeover::wait_for_end`] in the
+/// new process waits until the old process drops this value.
 #[derive(Debug)]
 pub struct Handover(OwnedFd);
 

@@ -368,8 +368,8 @@ pub struct Handed {
 /// The loads of all threads: the number of connections of each thread, and a channel to pass
 /// connections to the thread. Also has the limits on connections.
 ///
-/// The kernel distributes connections by hash. With few long-lived connections, one thread may get
-/// many more of them than another thread, which then has nothing to do.
+/// The kernel distributes connections among the threads by hash. With few long-lived connections,
+/// one thread may get most of the connections, while another thread has nothing to do.
 pub struct Loads {
     threads: Vec<ThreadLoad>,
     most: AtomicUsize,

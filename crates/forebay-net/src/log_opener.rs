@@ -43,7 +43,7 @@ pub const VERB: &str = "__open-log";
 // The disk may be slow.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The server's handle to the process.
+/// The server's handle to the process that opens and rotates logs.
 #[derive(Debug)]
 pub struct Opener {
     process: Child,

@@ -170,8 +170,8 @@ impl<E: Iterator, P: Iterator<Item = E::Item>> NamedValues<E, P> {
     }
 }
 
-/// Readings of a query or of cookies, which may differ between applications: see
-/// `forebay_wire::aliases`.
+/// The readings of a query or of cookies that must meet a condition. Different applications may
+/// read other values: see `forebay_wire::aliases`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Readings {
     /// One reading must meet the condition.

@@ -61,8 +61,8 @@ pub trait SharedStream {
     /// Returns the wakers and deadlines.
     fn waits(&self) -> &StreamWakers;
 
-    /// Handles the end of a stream that this side has reset, because the peer kept its window
-    /// closed for too long.
+    /// Handles the end of a stream that this side has reset, because the peer has accepted no bytes
+    /// for too long.
     fn fail_stalled(&self);
 }
 
@@ -161,10 +161,10 @@ impl<S: SharedStream> SharedStreams<S> {
         }
     }
 
-    /// Returns the time that the peer may take to accept bytes of the connection. If all streams
-    /// have longer limits than `limit`, returns the shortest of them. If all have shorter limits,
-    /// returns the longest of them. Otherwise returns `limit`. A tunnel has its idle limit, at
-    /// least `limit`. A stream without its own limit has `limit`.
+    /// Returns the time that the peer may take to accept bytes of the connection. This is `limit`,
+    /// but at least the shortest and at most the longest limit of all streams. The limit of a
+    /// tunnel is its idle limit, but at least `limit`. The limit of a stream without its own limit
+    /// is `limit`.
     pub fn write_limit(&self, limit: Duration) -> Duration {
         let list = self.list.borrow();
         let of_stream = |waits: &StreamWakers| match waits.tunnel_idle.get() {

@@ -13,7 +13,7 @@ use forebay_wire::aliases::{self, Ambiguous, has_clear_quotes};
 use forebay_wire::cookies::{Cookie, cookies};
 use forebay_wire::forms;
 
-/// A value that a request has by name.
+/// A value of a request that has a name: a parameter, a cookie or a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NamedValue {
     /// A parameter of the query.

@@ -12,7 +12,7 @@ use super::{NEVER, Occupancy, Ticks};
 use crate::byte_stream::Io;
 use crate::tls::TlsSession;
 
-/// The state of a connection that the sweep checks or changes.
+/// The state of a connection that its thread checks or changes at each tick.
 pub struct Watched {
     pub io: Io,
     /// TLS as a layer above `io`, if any.

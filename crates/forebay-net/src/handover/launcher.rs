@@ -74,14 +74,14 @@ fn find(name: &OsStr) -> io::Result<PathBuf> {
 /// Starts successors of this server.
 #[derive(Debug)]
 pub enum Launcher {
-    /// Starts them as children of this process.
+    /// Starts successors as children of this process.
     Direct {
         /// Program and arguments.
         program: Program,
         /// The successor that was started last.
         child: Option<Child>,
     },
-    /// Starts them through the process that stays root.
+    /// Starts successors through the process that stays root.
     Root {
         /// The process.
         process: Child,

@@ -57,8 +57,8 @@ pub(super) enum PatternPiece {
 /// Appends text with the escapes of a log format.
 type AppendText = fn(&[u8], &mut Vec<u8>);
 
-/// Appends one of Forebay's own values. Apache has no directive for them. Returns false if the
-/// request has no such value.
+/// Appends a value for which Apache has no directive. Returns false if the request has no such
+/// value.
 pub(super) fn append_value(
     value: &LogValue,
     entry: &LogEntry<'_>,

@@ -118,7 +118,7 @@ impl FileTarget {
             return;
         }
         // Replace the shared lock by an exclusive one. This fails if another process has a shared
-        // lock. That process or the next write then rotates the file.
+        // lock. Then that process rotates the file, or this process does so before its next write.
         if !try_lock(&self.file, true) {
             self.lock();
             return;

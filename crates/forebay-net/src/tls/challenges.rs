@@ -25,14 +25,15 @@ const PREFIX: &[u8] = b"/.well-known/acme-challenge/";
 const WAITING: usize = 64;
 /// Maximum time for an answer of the store.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Maximum number of answers. Above this, all are forgotten, and the store is asked again.
+/// Maximum number of answers. Above this number, Forebay forgets all answers, and asks the store
+/// again.
 const MOST_ANSWERS: usize = 1000;
 /// Maximum length of a token or a name.
 const LONGEST: usize = 255;
 
 /// Answers to challenges, for all threads. [`Challenges::forget`] removes the answers for this
-/// machine's orders. HTTP answers of other machines are also stored here, until there are more than
-/// 1,000 answers.
+/// machine's orders. HTTP answers of other machines stay until there are more than 1,000 answers.
+/// Forebay then removes all answers.
 #[derive(Debug, Default)]
 pub struct Challenges {
     answers: RwLock<Answers>,

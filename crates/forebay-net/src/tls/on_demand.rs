@@ -280,7 +280,7 @@ impl Drop for WaitingHandshake<'_> {
     }
 }
 
-/// The certificates on demand of one site: those for the site's own names.
+/// The certificates that one site obtains on demand, for the names of the site.
 #[derive(Clone, Debug)]
 pub struct SiteDemand {
     /// The certificates, which several sites may share.

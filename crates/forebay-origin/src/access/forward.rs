@@ -59,7 +59,7 @@ const CREDENTIALS: [&str; 2] = ["Authorization", "Cookie"];
 const IDENTITIES: [&str; 5] =
     ["Remote-", "X-Auth-Request-", "X-Authentik-", "X-Remote-", "X-WebAuth-"];
 
-/// A server that decides about requests.
+/// Check of requests by a server that permits or refuses each request (`forward_auth`).
 pub struct ForwardAuth {
     server: Box<dyn Origin>,
     settings: conf::ForwardAuth,

@@ -35,7 +35,7 @@ const KEYS: usize = 8;
 /// nanoseconds.
 type Bucket = [u64; 2 * KEYS];
 
-/// A limit with the state of its keys.
+/// A rate limit, with the time at which the next request of each key is due.
 pub struct RateLimiter {
     limit: RateLimit,
     key: Vec<KeyPart>,

@@ -70,7 +70,7 @@ pub struct Disk {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// State that the event loops share with the writing thread.
+/// State of the store on disk that the event loops share with the writing thread.
 struct DiskShared {
     path: PathBuf,
     capacity: u64,

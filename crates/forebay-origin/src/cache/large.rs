@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::disk::{Disk, Spill};
 use super::resource_key::KeyHash;
 
-/// A body that may become too large for the memory.
+/// A body of a reply. If it is too large for the memory, the store writes it to disk.
 pub struct LargeBody {
     disk: Arc<Disk>,
     key: KeyHash,

@@ -171,8 +171,8 @@ impl Recording {
     }
 
     /// Returns the reason why a reply with this status is not stored. If `refusal` is `None`, the
-    /// body could not be stored. Returns `None` for a large body that the disk refuses only now,
-    /// and takes at the next request.
+    /// body could not be stored. Returns `None` if only the disk has refused the body, because it
+    /// takes large bodies only at the second request.
     fn why(&self, status: u16, refusal: Option<Refusal>) -> Option<Unstorable> {
         if let Some(refusal) = refusal {
             return Some(unstorable(status, refusal));

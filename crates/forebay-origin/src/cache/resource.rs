@@ -21,7 +21,8 @@ pub struct Resource {
     pub passing: Passing,
 }
 
-/// Requests that ask the origin at once, because the last reply could not be stored.
+/// Decides which requests *pass*: they ask the origin without waiting for another request, because
+/// the last reply could not be stored.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Passing {
     /// All requests pass until this time.

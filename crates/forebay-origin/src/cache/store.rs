@@ -30,7 +30,7 @@ const USUAL_SIZE: usize = 8 * 1024;
 /// Maximum number of entries that the tables can hold at the start.
 const MOST_TABLED: usize = 1 << 18;
 
-/// The store.
+/// The store of replies in memory, with the optional store on disk.
 pub struct Store {
     resources: Cache<Key, Arc<Resource>, ByBytes, DefaultHashBuilder, EvictedAliases>,
     /// Requests to origins whose replies may be stored.
@@ -139,13 +139,13 @@ pub enum Role {
     Leads(Lead),
     /// Another request asks the origin, and this one waits.
     Waits(Wait),
-    /// Another request asks the origin, but its reply may take long. This one asks the origin, too,
-    /// and its reply is not stored.
+    /// Another request asks the origin, but the reply to it may take long. So this request asks the
+    /// origin, too, and the reply to this request is not stored.
     Passes,
 }
 
-/// The role of the request that asks the origin. When this value is dropped, the waiting requests
-/// continue.
+/// The role of the request that asks the origin while requests with the same key wait for its
+/// reply. When this value is dropped, the waiting requests continue.
 pub struct Lead {
     store: Arc<Store>,
     key: Key,

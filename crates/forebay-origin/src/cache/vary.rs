@@ -10,7 +10,7 @@ use super::checksum::Checker;
 /// Content codings that applications use. Clients that accept the same codings share a reply.
 const CODINGS: [&[u8]; 4] = [b"br", b"deflate", b"gzip", b"zstd"];
 
-/// Names in `Vary`, in lower case, and the values of a request.
+/// The names of the fields in `Vary`, in lower case, and the values of these fields in a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Variant(Vec<(String, Vec<u8>)>);
 

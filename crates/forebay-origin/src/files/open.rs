@@ -74,7 +74,7 @@ fn walk_below(root: BorrowedFd<'_>, path: &[u8], symlinks: Symlinks) -> io::Resu
     Ok(walk.path(root, path, READ)?.into())
 }
 
-/// Opens a path name by name.
+/// Opens a path, one component after the other.
 struct Walk {
     symlinks: Symlinks,
     links_left: usize,

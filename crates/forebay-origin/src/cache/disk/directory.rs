@@ -28,7 +28,7 @@ const MARKER: &str = "forebay-cache";
 const TEMPORARY: &str = "tmp";
 const PRIVATE: Mode = Mode::RWXU;
 
-/// The directory, which this process uses alone.
+/// The directory of the store on disk. The lock prevents its use by other processes.
 #[derive(Debug)]
 pub struct Directory {
     root: OwnedFd,
@@ -39,7 +39,7 @@ pub struct Directory {
     _lock: OwnedFd,
 }
 
-/// A directory that passed the checks, but may be used by another process.
+/// A directory that passed the checks. Another process may still use it.
 #[derive(Debug)]
 pub struct UnlockedDirectory {
     root: OwnedFd,
