@@ -70,7 +70,7 @@ pub enum ListenerKind {
     Datagrams,
     /// UDP sockets for QUIC.
     Quic(Routing),
-    /// The administrator's listener.
+    /// The admin listener.
     Admin,
 }
 
@@ -374,8 +374,8 @@ fn receive_listeners(socket: &OwnedFd) -> io::Result<(Vec<SocketCopies>, String)
 }
 
 /// Restores the soft limit on descriptors to `soft`, the limit before the old process raised it.
-/// Applications would otherwise inherit the higher limit. If `soft` is `None`, there was no soft
-/// limit, so sets the hard limit as the soft limit.
+/// Applications would otherwise inherit the higher limit. If `soft` is `None`, sets the soft limit
+/// to the hard limit.
 fn restore_limit(soft: Option<u64>) {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: soft.or(maximum), maximum });

@@ -13,8 +13,8 @@ const BURST: usize = 64;
 pub struct HeapWatch {
     /// Maximum number of connections since memory was returned.
     peak: AtomicUsize,
-    /// True if a connection was opened since the last return of memory at a time without open
-    /// connections.
+    /// True if a connection was opened after the last idle return of memory. At an idle return, no
+    /// connection is open.
     was_used: AtomicBool,
 }
 
@@ -29,8 +29,8 @@ impl HeapWatch {
         }
     }
 
-    /// Returns true if a connection was opened since the last return of memory at a time without
-    /// open connections.
+    /// Returns true if a connection was opened after the last idle return of memory. At an idle
+    /// return, no connection is open.
     pub fn was_used(&self) -> bool {
         self.was_used.load(Ordering::Relaxed)
     }

@@ -189,7 +189,7 @@ impl Readings {
     }
 
     /// Returns the readings for the conditions in a `not` table. If every reading must meet `when`,
-    /// then no reading may meet the conditions in `not`, so the result is `Any`.
+    /// no reading may meet its `not` table. So the caller checks if any reading meets that table.
     fn opposite(self) -> Self {
         match self {
             Self::Any => Self::All,

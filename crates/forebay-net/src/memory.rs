@@ -55,8 +55,8 @@ impl Pipe {
     fn wake(&self) {
         let mut waiting = self.waiting.take();
         waiting.drain(..).for_each(Waker::wake);
-        // Put the empty list back to reuse its memory. But if a woken task already waits again, do
-        // not replace the list with its waker.
+        // Put the empty list back to reuse its memory. But if a woken task already waits again, the
+        // task has added its waker to a new list, which must stay.
         let mut current = self.waiting.borrow_mut();
         if current.is_empty() {
             *current = waiting;

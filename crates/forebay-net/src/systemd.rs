@@ -30,7 +30,7 @@ const FIRST: i32 = 3;
 #[derive(Default)]
 pub struct Inherited {
     passed: Vec<Passed>,
-    /// The administrator's listener of a former process, and its address.
+    /// The admin listener of a former process, and the address of this listener.
     admin: Option<(Listen, Socket)>,
     formers: Vec<FormerDatagrams>,
     is_takeover: bool,
@@ -162,8 +162,8 @@ impl Inherited {
         Ok(inherited)
     }
 
-    /// Returns the listener of the admin interface that the former process has passed, if its
-    /// address is `wanted`. Every TCP address fits if `wanted` has port 0.
+    /// Returns the admin listener that the former process has passed, if its address is `wanted`.
+    /// Every TCP address fits if `wanted` is a TCP address with port 0. Otherwise returns `None`.
     pub fn claim_admin(&mut self, wanted: &Listen) -> Option<Listener> {
         let has_address = |(address, _): &mut (Listen, Socket)| match (&*address, wanted) {
             (Listen::Tcp(_), Listen::Tcp(wanted)) if wanted.port() == 0 => true,

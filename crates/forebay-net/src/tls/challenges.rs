@@ -41,7 +41,7 @@ pub struct Challenges {
     questions: Option<SyncSender<Question>>,
 }
 
-/// A request to look up an answer in the store, which another machine may have put there.
+/// A request to look up an answer that another machine may have put into the store.
 #[derive(Debug)]
 pub struct Question {
     /// The challenge.

@@ -1,7 +1,7 @@
 //! Certificates that are obtained when a client first names a host.
 //!
 //! Serving threads look certificates up here. If a certificate is missing, the serving thread sends
-//! the name to the thread of ACME, and the handshake waits. Every collection is bounded, because
+//! the name to the ACME thread, and the handshake waits. Every collection is bounded, because
 //! clients choose the names.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};

@@ -18,9 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum number of waiting passwords for one address.
 // A processor computes about this many bcrypt hashes of cost 10 in five seconds.
 const MOST_OF_ADDRESS: usize = 64;
-/// Maximum number of waiting passwords in all. If it is reached, the address with the most waiting
-/// passwords loses its newest one. If no other address has more waiting passwords than the address
-/// of the new one, the new one is refused.
+/// Maximum number of waiting passwords of all addresses. If it is reached, the address with the
+/// most waiting passwords loses its newest password. If no other address has more waiting passwords
+/// than the address of the new password, the new password is refused.
 const MOST: usize = 1024;
 
 /// Queue of passwords that wait for hashing.

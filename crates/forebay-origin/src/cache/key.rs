@@ -129,9 +129,9 @@ enum OriginalPart {
 enum KeySection {
     /// Bytes that are the same for each request.
     Text(Vec<u8>),
-    /// A value that needs no change.
+    /// A value that is appended as it is.
     Value(Template),
-    /// A value that depends on the target, and needs no change.
+    /// A value that depends on the target, and is appended as it is.
     OfTarget(Template),
     /// `{scheme}`, as [`Self::Value`] would append it.
     Scheme,

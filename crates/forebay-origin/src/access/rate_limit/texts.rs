@@ -1,7 +1,7 @@
 //! Finds the texts under which a rate limit counts a request.
 //!
 //! Usually a request has one text. If it has a parameter, cookie or field more than once, or in
-//! several spellings, it has a text for each value: Forebay does not know the application's choice.
+//! several spellings, it has a text for each value, because the application may read any of them.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Identities of files, which tell if a file has changed since its checksums were compared.
+//! Identities of files, which show if a file has changed since its checksums were compared.
 
 use std::hash::{BuildHasher, RandomState};
 

@@ -45,7 +45,7 @@ pub struct EntryFacts {
 struct Slot {
     name: EntryName,
     facts: EntryFacts,
-    /// Next variant of the same resource, which is older.
+    /// The next older variant of the same resource.
     next: u32,
     is_used: bool,
     /// False in a free slot.
