@@ -78,7 +78,7 @@ impl FreeLists {
         list
     }
 
-    /// Returns true if all lists are empty. They are empty 10 to 20 s after their last use.
+    /// Returns true if all lists are empty. A list is empty 10 to 20 s after its last use.
     pub fn are_empty(&self) -> bool {
         self.lists.borrow().iter().filter_map(Weak::upgrade).all(|list| list.is_empty())
     }

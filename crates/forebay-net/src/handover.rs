@@ -286,8 +286,8 @@ impl Takeover {
     /// Receives the old process's sockets. Returns `None` if no process hands over to this one.
     /// Call this once, before this process starts threads.
     pub fn from_environment() -> Result<Option<Self>, TakeoverError> {
-        // The variable alone is no sign of a handover: programs that a new process starts inherit
-        // it, but not the socket.
+        // The variable alone is no sign of a handover. Each program that a new process starts
+        // inherits the variable, but not the socket.
         let Some(note) = env::var_os(VARIABLE) else { return Ok(None) };
         if !socket_type(io::stdin()).is_ok_and(|kind| kind == SocketType::SEQPACKET) {
             return Ok(None);
@@ -328,9 +328,9 @@ impl Takeover {
 
     /// Waits until the old process has ended.
     pub fn wait_for_end(self) {
-        // Wait for the old process itself first: if it is killed, it may close this socket before
-        // its UDP sockets. The close of its UDP sockets changes the positions of this process's UDP
-        // sockets (`FormerDatagrams::release`).
+        // First wait for the end of the old process itself. A killed process may close this socket
+        // before its UDP sockets. The close of its UDP sockets changes the positions of the UDP
+        // sockets of this process (`FormerDatagrams::release`).
         if let Some(process) = &self.process {
             let mut ended = [PollFd::new(process, PollFlags::IN)];
             while poll(&mut ended, None) == Err(rustix::io::Errno::INTR) {}

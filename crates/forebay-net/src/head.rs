@@ -86,7 +86,8 @@ pub struct Request {
     pub(crate) spare_fields: Vec<Field>,
 }
 
-/// Parts of a path that a regular expression matched. They stay valid after a rewrite of the path.
+/// Parts of a path that a regular expression matched. The parts stay valid after a rewrite of the
+/// path.
 #[derive(Clone, Debug, Default)]
 pub struct Captures {
     /// Copy of the matched path.

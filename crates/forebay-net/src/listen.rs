@@ -243,8 +243,9 @@ impl FormerDatagrams {
     }
 }
 
-/// Opens further UDP sockets on the address of a former process. They receive no packets before
-/// [`FormerDatagrams::begin`]. `sockets` are those of the former process, by position.
+/// Opens further UDP sockets on the address of a former process. The new sockets receive
+/// no packets before [`FormerDatagrams::begin`]. `sockets` has the sockets of the former process,
+/// in the order of their positions.
 pub fn succeed_udp(
     address: SocketAddr,
     threads: usize,
@@ -357,8 +358,8 @@ pub enum Message {
     MakeRoom,
 }
 
-/// A connection that was passed to a thread with fewer connections. It is already counted for that
-/// thread.
+/// A connection that was passed to a thread with fewer connections. The connection is already
+/// counted for that thread.
 pub struct Handed {
     pub stream: std::net::TcpStream,
     pub peer: SocketAddr,

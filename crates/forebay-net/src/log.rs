@@ -158,7 +158,7 @@ impl ErrorLog {
         (Self { queue, style }, Kept { queued, taken: RefCell::default() })
     }
 
-    /// Creates the access logs of one thread. They use the writer of this error log.
+    /// Creates the access logs of one thread, which use the writer of this error log.
     #[cfg(any(test, feature = "memory"))]
     pub fn access(&self, log: &conf::Log) -> AccessLog {
         let start = |traces: &conf::Traces| {

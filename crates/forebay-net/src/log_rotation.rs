@@ -1,9 +1,9 @@
 //! Renames a log file and begins a new one.
 //!
 //! The callers are the thread that writes the logs, and the process that stays root to open logs
-//! (`log_opener`). Both work within the open directory of the log. They follow no link, and touch
-//! only files whose names have the form of old logs: `access.log.20261127T073000Z`, with `.gz` if
-//! it is compressed.
+//! (`log_opener`). Both callers work within the open directory of the log. Both follow no link, and
+//! touch only files whose names have the form of old logs: `access.log.20261127T073000Z`, with
+//! `.gz` if the file is compressed.
 //!
 //! Several processes may write one log during an upgrade. A process that renames the file holds an
 //! exclusive `flock` of it, so that no other process renames it again. Afterwards the old file has
@@ -67,8 +67,8 @@ impl RotatedLog {
         Ok(Self::new(log_file::open_dir(&path)?, name, None, rotation))
     }
 
-    /// Renames the log if `more` bytes would exceed its rule, and deletes the oldest files. Returns
-    /// the current file.
+    /// If a rotation is due before a write of `more` bytes, renames the log, creates a new file,
+    /// and deletes the oldest files. Returns the current file.
     pub fn rotate(&mut self, more: u64) -> io::Result<File> {
         let current = log_file::open_at(&self.dir, self.name.as_ref(), self.owner)?;
         let found = current.metadata()?;
@@ -120,8 +120,8 @@ impl RotatedLog {
             match renameat_with(&self.dir, &self.name, &self.dir, &old, flags) {
                 Ok(()) => return Ok(old),
                 Err(Errno::EXIST) => {}
-                // Some file systems do not support the flag. Rename without it: the name was free a
-                // moment ago.
+                // Some file systems do not support NOREPLACE. Rename without this flag, because the
+                // new name was free a moment ago.
                 Err(Errno::INVAL | Errno::NOSYS) => {
                     renameat(&self.dir, &self.name, &self.dir, &old)?;
                     return Ok(old);
@@ -184,7 +184,8 @@ impl RotatedLog {
         for file in self.old_files()?.into_iter().filter(|file| !file.is_compressed) {
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
             let from = File::from(openat(&self.dir, &file.name, flags, Mode::empty())?);
-            // A process that writes the file holds a shared lock.
+            // A process that still writes the file holds a shared lock, so leave the file for
+            // later.
             if flock(&from, FlockOperation::NonBlockingLockExclusive).is_err() {
                 continue;
             }

@@ -21,10 +21,11 @@ impl Request {
         matcher.when.as_ref().is_none_or(|when| self.meets_all(when, Readings::of(when)))
     }
 
-    /// Returns true if the route restricts access, and the request may not meet its conditions,
-    /// although [`Self::take`] has returned true. Example: some applications read `a=1&a=2` as
-    /// `a=2`, which does not meet `a = "1"`. The caller then refuses the request, because it may
-    /// belong to a stricter route. Returns false for a route that refuses all requests.
+    /// Returns true if the route restricts access, and an application may read values that do not
+    /// meet its conditions, although [`Self::take`] has returned true. Example: some applications
+    /// read `a=1&a=2` as `a=2`, which does not meet `a = "1"`. The caller then refuses the request,
+    /// because the request may belong to a stricter route. Returns false for a route that refuses
+    /// all requests.
     pub fn is_doubtful(&self, matcher: &Matcher) -> bool {
         matcher.when.as_ref().is_some_and(|when| {
             when.is_rule && !when.refuses && !self.meets_all(when, Readings::All)

@@ -24,7 +24,7 @@ pub enum Oldest {
     On(usize),
     /// All connections have requests in progress.
     Nowhere,
-    /// A thread has not scanned its connections yet. It scans them at its next tick.
+    /// A thread has not scanned its connections yet, and does so at its next tick.
     Unknown,
 }
 

@@ -130,7 +130,7 @@ impl RequestFields {
     }
 
     /// Removes the client's fields that a change replaces. If a change adds a line to a field, the
-    /// client's lines stay. They get the same `KnownField` as the added line, so that CGI joins all
+    /// client's lines stay, and get the same `KnownField` as the added line. CGI then joins all
     /// lines to one variable.
     fn remove_clients(&self, request: &mut Request) {
         let bytes = &request.bytes;

@@ -152,8 +152,9 @@ impl Socket {
         self.set_activity(if idle { Activity::Idle } else { Activity::Busy });
     }
 
-    /// Sets the activity, which decides if Forebay may close the connection when the server stops,
-    /// or to admit another connection.
+    /// Sets the activity of the connection. If the activity is not `Busy`, Forebay may close the
+    /// connection to admit another one. If it is `Idle`, Forebay also closes the connection when
+    /// the server stops.
     pub fn set_activity(&self, activity: Activity) {
         self.shared.occupancy.set(activity, &self.deadlines);
     }

@@ -47,7 +47,7 @@ pub fn keep_from_programs(first: RawFd) {
     {
         return;
     }
-    // Linux before 5.11 does not know the flag.
+    // Linux before 5.11 does not know CLOSE_RANGE_CLOEXEC, so mark each descriptor separately.
     for entry in std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten() {
         let number = entry.file_name().to_str().and_then(|name| name.parse::<RawFd>().ok());
         let Some(number) = number.filter(|number| *number >= first) else { continue };

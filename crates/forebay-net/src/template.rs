@@ -15,7 +15,7 @@ use forebay_wire::path;
 
 use crate::head::Request;
 
-/// The context of the values of a template. It determines how the values are escaped.
+/// The context of the values of a template. The context determines how the values are escaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Escape {
     /// The value of a header field or a log line. Control characters are percent-encoded.
@@ -100,8 +100,8 @@ impl Request {
         let is_path = !matches!(value, Placeholder::Query | Placeholder::Uri);
         match (escape, place) {
             (Escape::Target, UrlPart::Query(begins)) => match is_path {
-                // Do not escape the `%` of the encoded path again, so that an application gets the
-                // path after decoding once.
+                // The path is already encoded, so do not escape its `%`. An application then gets
+                // the path after one decoding.
                 true => append_parameter(&encoded, true, out),
                 false if begins && *value == Placeholder::Query => append_escaped(&encoded, out),
                 false => append_parameter(&encoded, false, out),

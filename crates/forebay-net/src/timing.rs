@@ -107,7 +107,8 @@ impl Steps {
         }
     }
 
-    /// Returns the time from the wait for a connection to the head of the origin's reply.
+    /// Returns the time of the steps `Connect` and `Origin`: from the start of the wait for a
+    /// connection until the head of the origin's reply arrives.
     pub fn upstream_time(&self) -> Duration {
         let of = |step: Step| self.took[step as usize].unwrap_or_default();
         of(Step::Connect) + of(Step::Origin)

@@ -99,8 +99,8 @@ struct RequestSpans {
 }
 
 impl Tracer {
-    /// Starts the thread that exports spans. It calls `report` when exports begin to fail, and when
-    /// they work again.
+    /// Starts the thread that exports spans. The thread calls `report` when exports begin to fail,
+    /// and when exports succeed again.
     pub fn start(
         traces: &Traces,
         report: impl Fn(Level, &str) + Send + 'static,

@@ -137,7 +137,7 @@ pub struct Guarded {
 /// Users of each file. All routes that name the file share them.
 type Shelf<T> = Mutex<BTreeMap<PathBuf, Weak<Mutex<T>>>>;
 
-/// Returns the users of `file`, which `create` creates if no route uses `file` yet.
+/// Returns the users of `file`, which all routes share. Calls `create` if no route uses `file` yet.
 fn shared<T>(shelf: &Shelf<T>, file: PathBuf, create: fn(PathBuf) -> T) -> Arc<Mutex<T>> {
     let mut files = shelf.lock().unwrap_or_else(PoisonError::into_inner);
     files.retain(|_, users| users.strong_count() > 0);

@@ -173,8 +173,8 @@ impl Files {
         self.cache.find_variant(path, second)
     }
 
-    /// Logs a request that was refused with 403. The owner of the file may expect that Forebay
-    /// sends the file.
+    /// Logs a request if it was refused with 403, because the owner of the file may expect that
+    /// Forebay sends the file.
     fn log_refusal(&self, fault: &Fault, request: &Request) {
         if fault.status == 403 {
             let target = String::from_utf8_lossy(request.original_target());
@@ -186,8 +186,8 @@ impl Files {
     /// Answers at once if the file is in memory and the client asks for the whole file. Returns
     /// true after an answer.
     fn answer_now(&self, exchange: &mut Exchange) -> bool {
-        // Nearly all requests for files end here. The conditions are those under which `answer`
-        // would do the same.
+        // Nearly all requests for files end here. The checks below pass only if `answer` would send
+        // the same reply.
         let Exchange { request, reply, .. } = exchange;
         let is_read = matches!(request.method(), b"GET" | b"HEAD");
         let is_chosen = !self.settings.precompressed.is_empty() || self.languages.is_some();

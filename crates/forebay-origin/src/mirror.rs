@@ -1,4 +1,4 @@
-//! Copies of requests (`mirror` of a route), which go to another server. Their replies are dropped.
+//! Copies of requests (`mirror` of a route), which go to another server. Forebay drops the replies.
 //!
 //! A copy has its own task, connection and memory, so it cannot delay or change the client's reply.
 //! A request without a body is copied before the route's origin gets the request. A body is copied

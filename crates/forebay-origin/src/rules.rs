@@ -46,8 +46,8 @@ pub fn instead(route: &conf::Route) -> Instead {
 
 /// Returns, for each route of `site`, the numbers of the later script routes that must not run its
 /// files. Only the key `scripts` of a files route excludes script routes. With `Covered`, a script
-/// route may run the files if the files route matches every request of the script route. If it were
-/// excluded, this script route would never run.
+/// route may run the files if the files route matches every request of the script route. Without
+/// this exception, the script route would never run a script.
 pub fn kept_scripts(site: &Site, plan: &Plan) -> Vec<Vec<usize>> {
     let run: Vec<_> = site.routes.iter().map(|route| runs_scripts(route, plan)).collect();
     let kept_from = |(at, route): (usize, &conf::Route)| {

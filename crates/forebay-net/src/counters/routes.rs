@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::{Durations, Histogram, add};
 
-/// The methods that are counted one by one. Others are counted together, because a client may send
-/// any word.
+/// The methods that are counted one by one. All other methods are counted together, because a
+/// client may send any word as the method.
 const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "PROPFIND"];
 
 /// The label of all other methods.

@@ -19,8 +19,8 @@ const HELD_BACK: usize = 4 << 20;
 /// next tick.
 const HAND_OVER: usize = 64 << 10;
 
-/// The access logs of one thread. They collect lines and pass them to the writer at each tick (100
-/// ms).
+/// The access logs of one thread. The logs collect lines, and pass the lines to the writer at each
+/// tick (100 ms).
 pub struct AccessLog {
     /// The logs by number: first the log of `[log]`, then the logs of sites and routes.
     logs: Vec<Collected>,

@@ -201,7 +201,7 @@ fn error_line(level: Level, message: &str, style: &Style) -> Vec<u8> {
 /// Returns true if standard error is a stream of the journal of systemd.
 fn is_stderr_journal() -> bool {
     // The service manager sets the variable to device and inode of the stream. A shell may have
-    // redirected standard error since then.
+    // redirected standard error since then, so compare both numbers.
     let Ok(variable) = std::env::var("JOURNAL_STREAM") else { return false };
     let Ok(found) = rustix::fs::fstat(io::stderr().as_fd()) else { return false };
     variable == format!("{}:{}", found.st_dev, found.st_ino)

@@ -129,12 +129,12 @@ impl Challenges {
         self.questions.is_some() && path.starts_with(PREFIX)
     }
 
-    /// Answers requests for `token` with `reply`.
+    /// Stores `reply` as the answer to requests for `token`.
     pub fn answer_request(&self, token: &str, reply: String) {
         self.write(|answers| answers.replies.insert(token.to_owned(), reply));
     }
 
-    /// Answers handshakes for `name` with a certificate.
+    /// Stores a certificate as the answer to handshakes in which an authority verifies `name`.
     ///
     /// # Errors
     /// Fails if rustls does not accept the certificate and key.

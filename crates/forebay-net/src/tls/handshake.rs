@@ -1,4 +1,4 @@
-//! The result of a connection's TLS handshake. It selects sites, and provides variables for CGI
+//! The result of a connection's TLS handshake, which selects sites, and provides variables for CGI
 //! scripts and backends.
 
 use std::cell::OnceCell;

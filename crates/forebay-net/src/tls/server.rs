@@ -181,9 +181,9 @@ impl ServerTls {
         self.permitted == other.permitted && same
     }
 
-    /// Returns true if `self` needs no other client certificate than a handshake with `other` has
-    /// requested. This is true if `self` requests no certificates, or if both have the same
-    /// authorities and the same requirement.
+    /// Returns true if `self` can serve clients after a handshake with the settings of `other`.
+    /// This is true if `self` requests no client certificates, or if `self` and `other` have equal
+    /// rules for them: the authorities, and the treatment of clients without a certificate.
     pub fn takes_clients_of(&self, other: &Self) -> bool {
         let policy =
             |tls: &Self| tls.clients.as_ref().map(|c| (c.authorities.clone(), c.is_required));
@@ -303,7 +303,7 @@ fn certified(
 fn has_cipher_for(provider: &CryptoProvider, key: &dyn SigningKey) -> bool {
     provider.cipher_suites.iter().any(|suite| match suite {
         SupportedCipherSuite::Tls12(suite) => key.choose_scheme(suite.sign).is_some(),
-        // A suite of TLS 1.3 does not determine the kind of signature.
+        // A suite of TLS 1.3 does not determine the kind of signature, so each key fits.
         SupportedCipherSuite::Tls13(_) => true,
     })
 }

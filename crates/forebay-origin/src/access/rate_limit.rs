@@ -276,9 +276,9 @@ pub fn judge<'l>(limits: &'l [Arc<RateLimiter>], request: &Request) -> Judged<'l
 
 fn decide_all<'l>(limits: &[(&'l RateLimiter, u64)], now: Instant) -> Judged<'l> {
     if limits.len() > 1 {
-        // First check all limits without counting. In the meantime, another thread may admit a
-        // request with the same key. One limit may then refuse the request below, although the
-        // other limits have counted it.
+        // First check all limits without counting, so that a refused request counts for no limit.
+        // Before the second check, another thread may admit a request with the same key. One limit
+        // may then refuse this request, although the other limits have counted it.
         decide_each(limits, now, false)?;
     }
     decide_each(limits, now, true)

@@ -182,9 +182,9 @@ impl KeyList {
         self.keys.is_empty()
     }
 
-    /// Returns the key for a token with this header. A set of keys is searched for the `kid` of the
-    /// token. If the token has no `kid`, the set must have only one key. Without a set, the first
-    /// key is for all tokens. Returns `None` if there is no such key.
+    /// Returns the key for a token with this header. If the keys are a set, the `kid` of the token
+    /// selects the key. For a token without `kid`, the set must have only one key. If the keys are
+    /// no set, the first key verifies all tokens. Returns `None` if no key fits.
     pub fn select(&self, header: &Header) -> Option<&TokenKey> {
         if !self.is_set {
             return self.keys.first();

@@ -118,8 +118,8 @@ pub fn definition(name: &str, plan: &conf::App) -> Result<Definition, StartError
     }
 }
 
-/// Returns a specification with the interpreter and the module of an ASGI application, to check
-/// them before its start. Returns `None` for other kinds.
+/// Returns a specification with the interpreter and the module of an ASGI application. The caller
+/// checks both before the start of the application. Returns `None` for other kinds of applications.
 pub fn asgi_interpreter(name: &str, plan: &conf::App) -> Option<AppSpec> {
     let AppKind::Asgi { module, dir, python, .. } = &plan.kind else { return None };
     let (module, dir, python) = (module.clone(), dir.clone(), python.clone());

@@ -221,8 +221,9 @@ impl ProgramApp {
         })
     }
 
-    /// Reports a fault to the supervisor if it shows that the process refuses requests, ends or is
-    /// silent. Returns the fault, with the limit that was reached.
+    /// Reports a fault to the supervisor if the fault shows that the process refuses requests, ends
+    /// or is silent. Returns the fault, with the limit `request_timeout` instead of `reply_idle`,
+    /// which applications do not have.
     fn report_fault(&self, permit: &Permit, fault: Fault) -> Fault {
         match (fault.side, fault.status, fault.retry) {
             (Side::Backend, 502, Retry::Yes) => permit.was_refused(),

@@ -1,5 +1,5 @@
-//! Applications that take over the client's connection (PSGI's `psgix.io`). Their output begins
-//! with a 101. After that, bytes pass in both directions without parsing.
+//! Applications that take over the client's connection (PSGI's `psgix.io`). The output of such an
+//! application begins with a 101. After the 101, bytes pass in both directions without parsing.
 //!
 //! The gateway's end of the worker's output socket becomes the backend's end of the tunnel. The
 //! worker takes no further requests.

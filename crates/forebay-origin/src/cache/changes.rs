@@ -17,8 +17,8 @@ use super::key::KeyOf;
 use super::resource_key::ChangedKeys;
 use super::store::Store;
 
-/// Fields of a reply that name further changed resources. `X-Accel-Redirect` is one of these
-/// fields: the answer is then the reply for its path, which must not be from before the change.
+/// Fields of a reply that name further changed resources. With `X-Accel-Redirect`, the client gets
+/// the reply for the path in this field, so a stored reply for that path must be removed first.
 const REFERENCES: [&[u8]; 3] = [b"location", b"content-location", b"x-accel-redirect"];
 
 /// The stored replies of all routes of a site.

@@ -11,7 +11,7 @@
 //! and their removal, so a reply that is removed while it is written does not return.
 //!
 //! Only one process at a time uses a directory. While a process waits for the lock, it only notes
-//! removals. It makes these removals before it uses the first entry.
+//! removals. The process makes these removals before it uses the first entry.
 
 mod directory;
 mod doorkeeper;

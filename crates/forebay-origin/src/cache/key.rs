@@ -13,8 +13,8 @@ use super::resource_key::{ChangedKeys, Group, Half, Key, halves};
 use super::stored::Stored;
 use crate::named::NamedValue;
 
-/// Fields that replace the target, the method or the host in some frameworks. They are not part of
-/// the key, so the origin of a stored reply must not see them.
+/// Fields that replace the target, the method or the host in some frameworks. The key does not
+/// contain these fields, so the origin of a stored reply must not see them.
 const OVERRIDES: [&str; 23] = [
     "x-original-url",
     "x-rewrite-url",

@@ -131,8 +131,8 @@ pub struct Purging {
     /// Routes whose keys do not contain the whole URL, with the keys of `urls`.
     keys: Vec<(Arc<CachedRoute>, Vec<Key>)>,
     /// Zones of all known routes; `None` if no route was forgotten. A purge by URL includes all
-    /// replies in other zones. They may be for the URL, and a later configuration may use them
-    /// again.
+    /// replies in other zones. These replies may be for the URL, and a later configuration may use
+    /// the replies again.
     zones: Option<Arc<[Box<[u8]>]>>,
 }
 

@@ -36,8 +36,8 @@ const NOT_STORED: [&[u8]; 12] = [
     b"upgrade",
 ];
 
-/// Fields that a 304 does not replace. They describe the stored body (RFC 9111 section 3.2), or
-/// contain the validator, which has not changed.
+/// Fields that a 304 does not replace, because they describe the stored body (RFC 9111 section
+/// 3.2), or contain the validator, which has not changed.
 const NOT_UPDATED: [&[u8]; 5] =
     [b"content-encoding", b"content-length", b"content-md5", b"content-range", b"etag"];
 
@@ -273,7 +273,7 @@ impl Stored {
         }
     }
 
-    /// Returns the reply in the form for the memory: without an open file.
+    /// Returns the reply without its open file, to be kept in memory.
     pub fn for_memory(mut self) -> Self {
         if let StoredBody::File(file) = &self.body {
             self.body = StoredBody::Named(file.name);

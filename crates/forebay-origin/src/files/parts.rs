@@ -28,8 +28,8 @@ pub async fn send(reply: &mut Reply, entry: &CachedFile, parts: &[ByteRange]) ->
     reply.finish().await
 }
 
-/// Returns the boundary between parts. It is random, so that the author of a file cannot put it
-/// into the file.
+/// Returns the boundary between parts. The boundary is random, so that the author of a file cannot
+/// put the boundary into the file.
 fn boundary() -> String {
     let random = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", random(), random())

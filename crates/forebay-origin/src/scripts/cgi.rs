@@ -319,9 +319,9 @@ fn stdin(body: &Spooled, dir: &Path) -> io::Result<OwnedFd> {
         Spooled::Memory(memory) => {
             if memory.len() <= PIPE {
                 let (reader, mut writer) = io::pipe()?;
-                // Check the capacity: a user with many pipes gets smaller ones
-                // (pipe-user-pages-soft in pipe(7)). Without a reader, writing more than the
-                // capacity would block forever.
+                // A user with many pipes gets smaller pipes (pipe-user-pages-soft in pipe(7)), so
+                // check the capacity. The pipe has no reader yet, so a write of more bytes would
+                // block forever.
                 if fcntl_getpipe_size(&writer)? >= memory.len() {
                     writer.write_all(memory)?;
                     return Ok(reader.into());

@@ -55,7 +55,8 @@ impl ScriptChild {
 
 impl Drop for ScriptChild {
     fn drop(&mut self) {
-        // The helper kills the process group of a child whose socket is closed.
+        // The helper kills the process group of its child when the socket is closed. So only kill
+        // the group of an own child here.
         let Some(ChildKind::Own { mut child, leader, reaper }) = self.0.take() else { return };
         // The leader was not reaped, so its number still belongs to this group.
         let _ = kill_process_group(leader, Signal::KILL);

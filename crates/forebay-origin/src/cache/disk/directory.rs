@@ -22,7 +22,7 @@ use super::index::EntryName;
 
 /// Number of directories that the entries are divided among.
 const PARTS: usize = 64;
-/// File that says that the directory is Forebay's. Its lock says that a process uses the directory.
+/// File that marks the directory as Forebay's. A process that uses the directory locks this file.
 const MARKER: &str = "forebay-cache";
 /// Directory of files that are being written or deleted.
 const TEMPORARY: &str = "tmp";
@@ -113,7 +113,7 @@ impl Directory {
         let part = |number: usize| open_or_create(&root, &format!("{number:02x}"));
         let parts = (0..PARTS).map(part).collect::<io::Result<_>>()?;
         let temporary = open_or_create(&root, TEMPORARY)?;
-        // Files that a crash has left here belong to no entry.
+        // A crash may have left files here. These files belong to no entry, so delete them.
         for name in names(&temporary)? {
             let _ = unlinkat(&temporary, &*name, AtFlags::empty());
         }
@@ -163,8 +163,8 @@ impl Directory {
         let _ = unlinkat(&self.temporary, &*temporary.name, AtFlags::empty());
     }
 
-    /// Removes the file of an entry, so that no process finds it any more. Returns the name of the
-    /// file if it still has to be deleted, which may take long for a large file.
+    /// Removes the file of an entry, so that no process finds it any more. If the file is only
+    /// renamed, returns its new name for [`Self::delete_hidden`]. Returns `None` if it is deleted.
     pub fn hide(&self, name: &EntryName) -> Option<String> {
         let hidden = self.temporary_name();
         let part = self.part(&name.key);
@@ -186,8 +186,8 @@ impl Directory {
         let _ = unlinkat(self.part(&name.key), file_name(name), AtFlags::empty());
     }
 
-    /// Reads the subdirectories, one per step. Returns the entries of each subdirectory, and the
-    /// number of files that are no entries.
+    /// Returns an iterator that reads one subdirectory at each step. Each item has the entries of
+    /// the subdirectory, and the number of files that are no entries.
     pub fn entries(&self) -> impl Iterator<Item = io::Result<(Vec<EntryName>, usize)>> {
         self.parts.iter().map(|part| {
             let (mut found, mut foreign) = (Vec::new(), 0);

@@ -9,7 +9,7 @@ use rustix::fs::Stat;
 // Kernels keep the time of a change in ticks of up to 10 ms, and some file systems in seconds.
 const SETTLED: i64 = 2;
 
-/// Computes identities of files. They are valid in this process only.
+/// Computes identities of files, which are valid in this process only.
 #[derive(Debug, Default)]
 pub struct Identities(RandomState);
 

@@ -145,8 +145,8 @@ impl Index {
         }
     }
 
-    /// Reserves space for a file that is being written. Returns the removed entries whose space the
-    /// file needs. Returns `None` if the reserved space would be larger than the capacity.
+    /// Reserves space for a file that is being written. If necessary, removes other entries, and
+    /// returns their names. Returns `None` if the reserved space would be larger than the capacity.
     pub fn reserve(&mut self, blocks: u32) -> Option<Vec<EntryName>> {
         let wanted = u64::from(blocks);
         if self.reserved + wanted > self.capacity {

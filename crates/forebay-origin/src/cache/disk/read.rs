@@ -90,7 +90,7 @@ impl Disk {
             None
         };
         let (shared, key) = (self.shared.clone(), key.to_vec());
-        // The thread holds the permit, because the check continues after the end of the request.
+        // The thread holds the permit, because the check continues even if the request ends early.
         let read = move || {
             let stored = shared.read(shared.directory.get()?, &name, &key);
             drop(turn);
@@ -166,7 +166,8 @@ impl DiskShared {
                 let mut state = self.lock();
                 let vary = state.number_of_list(&stored.variant);
                 state.index.update(name, |known| {
-                    // A new reply may have got this name since the read.
+                    // If the facts differ, a new reply has got this name since the read, so keep
+                    // its facts.
                     if *known == facts {
                         *known = EntryFacts { vary, ..found };
                     }
@@ -180,7 +181,8 @@ impl DiskShared {
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let mut state = self.lock();
-                // If a new reply has got this name since the read, its entry stays.
+                // If there is a file now, a new reply has got this name since the read. Its entry
+                // stays in the index.
                 if directory.length(name).is_none() {
                     state.index.remove(name);
                 }
