@@ -337,7 +337,7 @@ fn set_access(path: &Path, access: &SocketAccess) -> io::Result<()> {
         let outcome = rustix::fs::chownat(&file, "", user, group, AtFlags::EMPTY_PATH);
         outcome.map_err(|error| wrong("owner (`socket_user`, `socket_group`)", error.into()))?;
     }
-    // `fchmod` does not accept an O_PATH descriptor.
+    // `fchmod` does not accept an O_PATH descriptor, so change the mode through /proc.
     let by_descriptor = format!("/proc/self/fd/{}", file.as_raw_fd());
     let outcome = std::fs::set_permissions(by_descriptor, Permissions::from_mode(access.mode));
     outcome.map_err(|error| wrong("mode (`socket_mode`)", error))

@@ -133,7 +133,7 @@ impl Opener {
         if answer.is_err() {
             // After an error, stop using the process: the server would mistake a late answer for
             // the answer to the next request. Dropping the socket is not enough, because a program
-            // that starts at this moment holds a copy of it.
+            // that starts at this moment holds a copy of the socket.
             let _ = socket.shutdown(Shutdown::Both);
             self.socket = None;
         }

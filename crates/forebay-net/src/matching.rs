@@ -112,7 +112,7 @@ impl Request {
         };
         named.meet(test, readings, |cookie| {
             let value = cookie.unquoted();
-            // PHP and Perl decode values. Some servers keep the quotes.
+            // PHP and Perl decode values, and some servers keep the quotes. So compare all forms.
             let decoded = Some(forms::decode(value))
                 .filter(|_| readings == Readings::Any || value.contains(&b'%'));
             let mut read = [Cow::Borrowed(value), cookie.value.into()].into_iter().chain(decoded);

@@ -186,7 +186,7 @@ impl<S: SharedStream> SharedStreams<S> {
         write_limit: Duration,
         now: Instant,
     ) {
-        // A stream that does not use its turn must not block the others.
+        // End the turn, because a stream that does not use its turn must not block other streams.
         self.turn.set(0);
         let own = |id| {
             let stream = self.find(id)?;

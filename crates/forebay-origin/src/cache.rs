@@ -184,7 +184,7 @@ impl Parts {
                 Role::Leads(lead) => break (lead, stale),
                 // Another request already asks the origin. This request has already passed this
                 // server, so that other request may wait for the reply to this one. If each waited
-                // for the other, neither would end.
+                // for the other, neither would end. So this request does not wait.
                 Role::Waits(_) if hops::has_passed(&exchange.request) => {
                     return self.pass(exchange).await;
                 }
@@ -474,8 +474,8 @@ fn may_use(stored: &Stored, circumstances: Circumstances) -> bool {
         && (!circumstances.is_personal || stored.freshness.is_explicit)
 }
 
-/// Creates the shared reply, and stores it if `lead` is given. Without a lead, the reply cannot be
-/// stored, for example because its body is too large.
+/// Returns the reply in an `Arc`, after storing it with `lead`. If `lead` is `None`, the reply
+/// cannot be stored, for example because its body is too large.
 fn store(lead: Option<Lead>, stored: Stored, replaced: Option<&Arc<Stored>>) -> Arc<Stored> {
     let stored = Arc::new(stored);
     if let Some(lead) = lead {

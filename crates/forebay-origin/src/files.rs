@@ -277,8 +277,8 @@ impl Files {
     /// and listings are not permitted.
     ///
     /// An index whose name has the ending of a script also counts as a script. So a request for the
-    /// directory gets what a request for the path of the index gets, and never the source of a
-    /// script that its own route cannot find.
+    /// directory gets the same reply as a request for the path of the index. Forebay then never
+    /// sends the source of a script that the script's own route cannot find.
     fn find_index(&self, request: &Request, directory: &[u8]) -> Result<Index, Fault> {
         for name in self.settings.index.iter().map(String::as_str).chain(self.scripts.indexes()) {
             let mut path = [directory, name.as_bytes()].concat();
@@ -317,8 +317,8 @@ impl Files {
     }
 
     /// Returns the compressed sibling that the client prefers, or `None` if the file itself must be
-    /// sent. Returns `None` for a range, unless `If-Range` has the tag of the sibling. The client
-    /// could otherwise join bytes of two files.
+    /// sent. Returns `None` for a range, unless `If-Range` has the tag of the sibling. Without this
+    /// tag, the client could join bytes of the file and of the sibling.
     fn sibling(
         &self,
         exchange: &Exchange,

@@ -203,10 +203,11 @@ pub fn launch_successors(mut arguments: impl Iterator<Item = OsString>) -> ExitC
     }
     let mut socket = UnixStream::from(socket);
     let mut child = None;
-    // A successor outlives this process, which ends with its server.
+    // The loop ends with the server. The last successor then continues without this process.
     while let Ok(Some((order, descriptor))) = receive_order(&socket) {
         let outcome = match (order, descriptor) {
-            // An attacker who controls the server must not start many successors.
+            // An attacker who controls the server must not start many successors, so refuse another
+            // one while the last successor runs.
             (START, Some(_)) if child.as_mut().is_some_and(is_running) => {
                 Err(io::Error::other("the last successor still runs"))
             }

@@ -343,10 +343,10 @@ mod tests {
         assert_eq!(note(1, true), away);
         assert_eq!(note(2, true), None);
         assert_eq!(note(3, false), again(2));
-        // Another short failure.
+        // Another short failure follows.
         assert_eq!(note(4, true), None);
         assert_eq!(note(5, false), None);
-        // A long failure.
+        // A long failure follows.
         assert_eq!(note(6, true), None);
         assert_eq!(note(100, true), away);
         assert_eq!(note(101, false), again(3));

@@ -181,7 +181,7 @@ impl FileTarget {
             Ok(now) => (now.dev(), now.ino()) != (found.dev(), found.ino()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => true,
             // This process cannot read the metadata at the path. But a rotation also removes the
-            // write permission of the old file.
+            // write permission of the old file, so check this permission.
             Err(_) => found.mode() & WRITABLE == 0 && !self.is_read_only,
         }
     }

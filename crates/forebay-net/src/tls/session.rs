@@ -51,9 +51,9 @@ impl TlsSession {
         Ok(())
     }
 
-    /// Reads from the socket once and decrypts. Then sends pending TLS messages, such as handshake
-    /// messages, as far as the send buffer has room. Sends an alert for an invalid record, and
-    /// fails.
+    /// Reads from the socket once, and decrypts the received bytes. Then sends pending TLS
+    /// messages, such as handshake messages, as far as the send buffer has room. If a record is
+    /// invalid, sends an alert and fails.
     pub fn receive(&self, io: &Io) -> io::Result<Received> {
         let state = &mut *self.0.borrow_mut();
         let mut input = Input { io, is_short: false };

@@ -76,7 +76,7 @@ fn signed_text(settings: &SignedUrl, request: &Request) -> Option<Vec<u8>> {
         };
         let start = text.len();
         match value {
-            // nginx signs the decoded path.
+            // As in nginx, an MD5 signature covers the decoded path.
             Placeholder::Path if settings.is_md5 => text.extend_from_slice(&request.path),
             value => {
                 let one = Template::of(vec![TemplatePart::Value(value.clone())]);

@@ -101,8 +101,8 @@ impl UserFile {
 
     /// Checks once a second if the file has changed, and reads it again if so.
     pub fn look(&mut self, second: u64) -> Look {
-        // Another thread may have looked last, and its clock may be one second ahead of this
-        // thread's.
+        // Another thread may have looked last, and its clock may be one second ahead of the clock
+        // of this thread. So a look at the next second also counts as a look at this second.
         if self.looked.is_some_and(|looked| looked >= second && looked - second < 2) {
             return self.failure.clone().map_or(Look::Same, Look::Failed);
         }

@@ -151,8 +151,8 @@ enum Prepared {
 }
 
 impl ProgramApp {
-    /// Creates the origin for the processes of `program`. Must be called within the thread's event
-    /// loop.
+    /// Creates the origin for the processes of `program`. Call this within the event loop of the
+    /// thread.
     pub fn new(
         thread: Rc<Thread>,
         name: String,
@@ -246,8 +246,8 @@ impl ProgramApp {
 
     /// Returns true if an open connection uses resources of the process even while it is idle.
     fn limits_connections(&self) -> bool {
-        // `hosts/rack.rb` needs no thread for an idle connection, so each gateway thread can keep
-        // its own connections. The process's permits limit the active requests.
+        // `hosts/rack.rb` needs no thread for an idle connection, so each serving thread of Forebay
+        // can keep its own connections. The process's permits limit the active requests.
         !matches!(self.options.protocol, Protocol::Http(HttpRoute { variables: Some(_), .. }))
     }
 

@@ -320,7 +320,7 @@ impl KeyOf {
         changes.add(self.of(&get));
         // If `fallback_to` or an index script replaces the path of the GET, the key of the GET is
         // an alias. An alias ends in the client's own target, which may be `clean` or `sent`. After
-        // an internal redirect of `request`, it may also be `own`.
+        // an internal redirect of `request`, the client's own target may also be `own`.
         let own = request.original.unwrap_or(request.head.path_and_query);
         for original in [clean, sent, own] {
             get.original = Some(original);

@@ -58,7 +58,7 @@ impl FileLanguages {
         Some(if has(best) { name(&self.tags[best]) } else { path.to_vec() })
     }
 
-    /// Returns a bit for each language that the path has a variant in.
+    /// Returns a number with one bit for each language that has a variant of the path.
     fn found(&self, path: &[u8], second: u64, exists: impl Fn(&str) -> bool) -> u64 {
         let mut known = self.known.borrow_mut();
         if let Some(&(at, found)) = known.get(path)

@@ -368,7 +368,8 @@ pub fn obstacle(file: &Path) -> Option<Fault> {
 
 /// Returns the fault for the kernel's error.
 fn cannot_run(file: &Path, error: &io::Error) -> Fault {
-    // The message quotes the first line, because an error in it may be invisible.
+    // The message quotes the first line of the script, because the cause may be an invisible
+    // character in this line.
     let line = first_line(file);
     let file = file.display();
     let line = line.as_deref();
