@@ -417,8 +417,8 @@ impl Loads {
         self.threads.len()
     }
 
-    /// Counts one more UDP session. Returns false if UDP sessions use half of the limit on
-    /// connections. Forged UDP addresses must not lock out the clients of TCP.
+    /// Counts one more UDP session. Returns false if UDP sessions already use half of the limit on
+    /// connections, so that forged UDP addresses cannot lock out the clients of TCP.
     pub fn enter_session(&self) -> bool {
         let most = (self.most() / 2).max(1);
         let before = self.sessions.fetch_add(1, Ordering::Relaxed);

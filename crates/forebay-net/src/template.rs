@@ -209,7 +209,7 @@ impl Request {
     }
 
     /// Returns the requested host without its port. Returns `None` if there is no host, or if a URL
-    /// cannot contain it.
+    /// cannot contain this host.
     pub fn plain_host(&self) -> Option<&[u8]> {
         let authority = self.head.authority.map(|span| span.of(&self.bytes));
         let host = host_of(authority.unwrap_or_default());

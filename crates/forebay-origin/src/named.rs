@@ -120,7 +120,7 @@ pub fn is_personal(request: &Request, private: &[CookieName]) -> bool {
 
 fn only_parameter<'q>(query: &'q [u8], name: &'q str) -> Result<Option<Only<'q>>, Ambiguous> {
     let Some(pair) = aliases::only_parameter(query, name.as_bytes())? else {
-        // Even a query with too many parameters is unambiguous if it does not contain this one.
+        // Even a query with too many parameters is unambiguous if it lacks this parameter.
         return Ok(None);
     };
     // Some applications distinguish `?page` from `?page=`, so refuse a parameter without `=`.

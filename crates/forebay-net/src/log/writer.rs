@@ -241,8 +241,8 @@ impl LogThread {
                         found.troubles.write(&mut found.target, lines, self.opener.as_mut());
                         self.compress_old(&mut found.target);
                     }
-                    // After a reload, a thread has used its old log for so long that the file was
-                    // closed. The lines of the thread are lost.
+                    // After a reload, a thread has used its old log for so long that the writer has
+                    // closed this log. The lines of the thread are lost.
                     None => LostAt::Queue.count(memchr::memchr_iter(b'\n', &lines).count() as u64),
                 },
                 Message::Error(level, line) => {
