@@ -57,7 +57,7 @@ pub(super) enum PatternPiece {
 /// Appends text with the escapes of a log format.
 type AppendText = fn(&[u8], &mut Vec<u8>);
 
-/// Appends a value for which Apache has no directive. Returns false if the request has no such
+/// Appends a value that has no directive in Apache. Returns false if the request has no such
 /// value.
 pub(super) fn append_value(
     value: &LogValue,

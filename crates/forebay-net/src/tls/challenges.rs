@@ -97,7 +97,7 @@ impl Challenges {
         }
     }
 
-    /// Returns the server name of a handshake in which an authority verifies a name. The caller
+    /// Returns the server name of the handshake of an authority that verifies a name. The caller
     /// passes the name to [`Self::ask_for_config`]. Returns `None` for all other handshakes, if
     /// there is no store, and for names that no store entry can have.
     pub fn unknown_name(&self, hello: &ClientHello<'_>) -> Option<String> {
@@ -134,7 +134,7 @@ impl Challenges {
         self.write(|answers| answers.replies.insert(token.to_owned(), reply));
     }
 
-    /// Stores a certificate as the answer to handshakes in which an authority verifies `name`.
+    /// Stores a certificate as the answer to the handshakes of an authority that verifies `name`.
     ///
     /// # Errors
     /// Fails if rustls does not accept the certificate and key.
