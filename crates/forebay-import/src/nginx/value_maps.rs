@@ -62,6 +62,7 @@ fn table_of(variables: &Variables<'_, '_>, name: &str) -> Option<Table> {
     let from = variables.fill(map.arg(0)).ok().filter(|from| from.contains('{'))?;
     let has_names = map.inside().iter().any(|entry| entry.name == "hostnames");
     let mut table = Table::default().with("from", from);
+    let mut entries = Vec::new();
     for entry in map.inside() {
         let key = entry.name.as_str();
         if matches!(key, "hostnames" | "volatile") {
@@ -77,23 +78,63 @@ fn table_of(variables: &Variables<'_, '_>, name: &str) -> Option<Table> {
             _ if key.starts_with('~') => {
                 let expression = key.trim_start_matches(['~', '*']);
                 regex_syntax::Parser::new().parse(expression).ok()?;
-                table.set(key, value);
+                entries.push((Rank::Expression, key.to_owned(), value));
             }
             _ if has_names && key.starts_with('.') => {
-                table.set(&key[1..], value.as_str());
-                table.set(&format!("*{key}"), value);
+                entries.push((Rank::Text, text_key(&key[1..]), value.clone()));
+                entries.push((Rank::any_start(key), expression(".+", key, ""), value));
             }
-            _ if has_names && key.contains('*') => table.set(key, value),
-            // nginx ignores the case of letters. In Forebay, `*` and the key `from` have a special
-            // meaning. So write a text with letters or `*`, and the text `from`, as an expression.
-            _ if key.contains('*') || key == "from" || has_letters(key) => {
-                table.set(&format!("~*^{}$", regex_syntax::escape(key)), value);
+            _ if has_names && key.starts_with("*.") => {
+                entries.push((Rank::any_start(key), expression(".+", &key[1..], ""), value));
             }
-            _ => table.set(key.trim_start_matches('\\'), value),
+            _ if has_names && key.ends_with(".*") => {
+                let start = &key[..key.len() - 1];
+                entries.push((Rank::any_end(key), expression("", start, ".+"), value));
+            }
+            _ => {
+                let text = key.strip_prefix('\\').unwrap_or(key);
+                entries.push((Rank::Text, text_key(text), value));
+            }
         }
     }
+    // The sort is stable, so expressions stay in the order of the file.
+    entries.sort_by_key(|(rank, ..)| *rank);
+    entries.into_iter().for_each(|(_, key, value)| table.set(&key, value));
     map.settle_all();
     Some(table)
+}
+
+/// The order in which nginx looks for the entry of a text. Of two names with a wildcard, the longer
+/// one is first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Text,
+    AnyStart(std::cmp::Reverse<usize>),
+    AnyEnd(std::cmp::Reverse<usize>),
+    Expression,
+}
+
+impl Rank {
+    fn any_start(key: &str) -> Self {
+        Self::AnyStart(std::cmp::Reverse(key.trim_start_matches('*').len()))
+    }
+
+    fn any_end(key: &str) -> Self {
+        Self::AnyEnd(std::cmp::Reverse(key.len()))
+    }
+}
+
+/// Returns the key of an exact text. nginx ignores the case of letters. In Forebay, `*` and the
+/// keys `from` and `default` have a special meaning. So a text with letters or `*` becomes an
+/// expression.
+fn text_key(text: &str) -> String {
+    let is_plain = !text.contains('*') && !text.starts_with('~') && !has_letters(text);
+    if is_plain { text.to_owned() } else { expression("", text, "") }
+}
+
+/// Returns the key of an expression for `text` between two expressions.
+fn expression(before: &str, text: &str, after: &str) -> String {
+    format!("~*^{before}{}{after}$", regex_syntax::escape(text))
 }
 
 fn has_letters(text: &str) -> bool {
@@ -132,6 +173,30 @@ mod tests {
             assert!(toml.contains(part), "{part}: {toml}");
         }
         assert!(!toml.contains("unused"), "{toml}");
+    }
+
+    #[test]
+    fn the_entries_of_a_map_have_the_order_of_nginx() {
+        let toml = imported(
+            "events {}\nhttp {\nmap $host $kind { hostnames; default d; ~example e; *.example.org s; \
+             *.www.example.org l; www.example.org t; .example.net n; mail.* m; \\default x; 10.0.0.1 i; }\n\
+             server { listen 8080; location / { add_header A $kind; return 200 x; } } }\n",
+        );
+        let keys = [
+            r"'~*^www\.example\.org$'",
+            r"'~*^example\.net$'",
+            "\"~*^default$\"",
+            r"'~*^.+\.www\.example\.org$'",
+            r"'~*^.+\.example\.org$'",
+            r"'~*^mail\..+$'",
+            "\"~example\"",
+        ];
+        let places: Vec<_> = keys
+            .iter()
+            .map(|key| toml.find(key).unwrap_or_else(|| panic!("{key}: {toml}")))
+            .collect();
+        assert!(places.is_sorted(), "{toml}");
+        assert!(toml.contains("\"10.0.0.1\" = \"i\""), "{toml}");
     }
 
     #[test]
