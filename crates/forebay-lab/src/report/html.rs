@@ -27,7 +27,7 @@ pub fn html(experiment: &Experiment) -> Result<String, minijinja::Error> {
 /// Data for the template. The charts are complete SVG elements. The template escapes all other
 /// text.
 #[derive(Serialize)]
-// This struct has more than 20 fields, because the template uses each of them by name.
+// More than 20 fields: the template uses each of them by name.
 struct Page<'a> {
     title: &'a str,
     incomplete: Option<&'a str>,
