@@ -194,7 +194,12 @@ fn regions(site: &Site, plan: &Plan, rule: usize) -> Vec<Region> {
     };
     let mut found = Vec::new();
     for (path, is_dir) in beginnings(&route.matcher) {
-        let origins = origins.iter().filter(|origin| instead(origin) == Instead::No);
+        // A route for other paths only, such as `/icons/*` for the rule `/cgi-bin/*`, serves nothing
+        // that the rule protects.
+        let is_met = |origin: &&conf::Route| {
+            instead(origin) == Instead::No && origin.matcher.shares_paths(&route.matcher)
+        };
+        let origins = origins.iter().filter(is_met);
         found.extend(origins.take(MOST).filter_map(|origin| {
             let place = if is_dir {
                 directory(origin, plan, path)

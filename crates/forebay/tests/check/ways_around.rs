@@ -282,3 +282,19 @@ fn an_htaccess_file_that_no_rule_replaces_is_a_warning() {
     let some = closed.replace("respond", "when = { method = \"POST\" }\nrespond");
     assert!(warning(&some).contains("restricts access"));
 }
+
+#[test]
+fn a_route_for_other_paths_than_the_rule_is_no_way_around() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("icons")).unwrap();
+    let dir = folder.path().display();
+    let site = |path: &str| {
+        format!(
+            "listen = 8080\n[[site.route]]\npath = \"/cgi-bin/nagios4*\"\nrespond = {{ status = 403 }}\n\
+             [[site.route]]\npath = \"{path}\"\nfiles = \"{dir}/icons\"\n\
+             [[site.route]]\npath = \"/*\"\nfiles = \"{dir}\"\n"
+        )
+    };
+    let said = warnings("other.toml", &site("/icons/*"));
+    assert!(!said.contains("gets past"), "{said}");
+}
