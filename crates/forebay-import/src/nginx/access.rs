@@ -3,6 +3,7 @@
 use super::Cx;
 use super::auth_copies::{AuthCopy, auth_copies, copied};
 use super::auth_server;
+use super::files_of;
 use super::names;
 use super::scope::Scope;
 use super::syntax::Directive;
@@ -58,7 +59,10 @@ pub fn guard(route: &mut DraftRoute, gate: &Gate) {
 
 /// Returns the names of directives that may restrict access, and that have no translation.
 fn unreadable<'a>(scope: &Scope<'a>) -> Vec<&'a str> {
-    let is_on = |name: &&str| scope.every(name).any(|directive| directive.arg(0) != "off");
+    let is_on = |name: &&str| {
+        let mut all = scope.every(name).filter(|directive| !files_of::refuses_links(directive));
+        all.any(|directive| directive.arg(0) != "off")
+    };
     let mut found: Vec<&str> = scope.gates().filter(is_on).collect();
     found.sort_unstable();
     found.dedup();

@@ -279,6 +279,16 @@ fn one_file(
     vec![with_files(cx, scope, route)]
 }
 
+/// Returns true for `disable_symlinks on`, which becomes `follow_symlinks` of `files`, and marks it
+/// as read. nginx ignores the line for backends and scripts.
+pub fn refuses_links(directive: &Directive) -> bool {
+    let refuses = directive.name == "disable_symlinks" && directive.args[..] == ["on"];
+    if refuses {
+        directive.settle();
+    }
+    refuses
+}
+
 /// Adds the keys that send files. `forebay check` refuses a directory that does not exist, so the
 /// route then has status 404, as in nginx.
 fn with_files(cx: &mut Cx<'_>, scope: &Scope<'_>, mut route: DraftRoute) -> DraftRoute {
@@ -309,6 +319,9 @@ fn with_files(cx: &mut Cx<'_>, scope: &Scope<'_>, mut route: DraftRoute) -> Draf
         "max_ranges",
         ranges.filter(|_| cx.keys.has("Files", "max_ranges")).map(|n| n.min(1000)),
     );
+    if scope.nearest("disable_symlinks").is_some_and(refuses_links) {
+        table.set("follow_symlinks", "never");
+    }
     if scope.is_on("autoindex") {
         table.set("listing", true);
     }

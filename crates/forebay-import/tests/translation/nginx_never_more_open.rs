@@ -337,7 +337,7 @@ fn a_backend_gets_no_fields_that_nginx_withholds() {
         "proxy_pass_request_headers off; proxy_pass http://127.0.0.1:9;",
         "fastcgi_pass_request_headers off; fastcgi_pass 127.0.0.1:9;",
         "proxy_method GET; proxy_pass http://127.0.0.1:9;",
-        "disable_symlinks on; proxy_pass http://127.0.0.1:9;",
+        "disable_symlinks on from=/srv; proxy_pass http://127.0.0.1:9;",
         "shib_request /shib; proxy_pass http://127.0.0.1:9;",
     ] {
         let toml = server(&format!("location / {{ {lines} }}"));

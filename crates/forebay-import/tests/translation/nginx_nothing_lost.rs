@@ -305,3 +305,17 @@ fn locations_inside_inherit_an_alias() {
     let toml = translated("location /z/ { alias {}/share/zab; location ~ \\.php$ { PHP } }");
     assert!(toml.contains("`strip_prefix`") && !toml.contains("fastcgi ="), "{toml}");
 }
+
+#[test]
+fn links_stay_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().display();
+    let of = |line: &str| server(&format!("{line} location /s/ {{ alias {root}/; }}"));
+    let found = of("disable_symlinks on;");
+    assert!(found.toml.contains("follow_symlinks = \"never\""), "{}", found.toml);
+    assert_eq!(found.notes, [], "{}", found.toml);
+    let found = of("disable_symlinks if_not_owner;");
+    assert!(!found.toml.contains("files = ") && !found.notes.is_empty(), "{}", found.toml);
+    let found = of("disable_symlinks on; disable_symlinks off;");
+    assert!(!found.toml.contains("NOT TRANSLATED"), "{}", found.toml);
+}
