@@ -1,7 +1,7 @@
 //! Regions: parts of a base that have their own sections, by path and directory.
 
 use super::access::Gate;
-use super::bases::{Base, below};
+use super::bases::{Base, Content, below};
 use super::sections::{Section, Sections, all, url_of};
 use super::syntax::Directive;
 use crate::draft::DraftRoute;
@@ -39,7 +39,14 @@ pub fn regions<'a>(sections: &Sections<'a>, base: &Base<'_>) -> Vec<(String, Opt
 /// Returns the matcher for the requests of a base at `url` and below it. Returns `None` if there
 /// are no such requests, or if one route cannot have the conditions.
 pub fn region_matcher(base: &Base<'_>, url: &str) -> Option<Matcher> {
-    base.matcher.and(&below(url))
+    let matcher = base.matcher.and(&below(url))?;
+    if !matches!(base.content, Content::Cgi) || matcher.regex.is_some() {
+        return Some(matcher);
+    }
+    // The path of a route selects the script and sets SCRIPT_NAME, so keep the path of the base.
+    let end = if url.ends_with('/') { "" } else { "(?:/|$)" };
+    let regex = format!("^{}{end}", regex_syntax::escape(url));
+    Some(Matcher { regex: Some(regex), ..base.matcher.clone() })
 }
 
 /// Adds access rules to a route. Closes the route if a rule has no translation.

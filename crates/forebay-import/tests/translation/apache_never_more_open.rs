@@ -404,7 +404,7 @@ fn access_files_of_all_directories_are_read() {
          <Directory {root}>\nAllowOverride All\n</Directory>\n"
     );
     let toml = of(dir.path(), &text);
-    for name in ["\"/a/*\"", "\"/cgi/x/*\"", "\"/b/link/y/*\""] {
+    for name in ["\"/a/*\"", "\"^/cgi/x/\"", "\"/b/link/y/*\""] {
         assert!(route(&toml, name).contains("deny = \"all\""), "{name}\n{toml}");
     }
     std::fs::write(path(".acl"), deny).unwrap();
@@ -492,5 +492,36 @@ fn filters_and_handlers_of_a_whole_server_close_it() {
     ] {
         let toml = passing(line);
         assert_eq!(!toml.contains("proxy ="), is_closed, "{line}\n{toml}");
+    }
+}
+
+#[test]
+fn the_rules_of_a_script_apply_to_its_own_path() {
+    let dir = tempfile::tempdir().unwrap();
+    let scripts = dir.path().join("scripts");
+    std::fs::create_dir_all(scripts.join("sub")).unwrap();
+    std::fs::write(scripts.join("x.cgi"), "#!/bin/sh\n").unwrap();
+    let scripts = scripts.display();
+    let host = |alias: &str, section: &str| {
+        let name = section.split(' ').next().unwrap();
+        let section = section.replace("{}", &scripts.to_string());
+        let text = format!(
+            "{}\n<{section}>\nRequire ip 10.0.0.0/8\n</{name}>\n",
+            alias.replace("{}", &scripts.to_string())
+        );
+        of(dir.path(), &text)
+    };
+    for (alias, section, wanted) in [
+        ("ScriptAlias /c/ {}/", "Location /c/x.cgi", r"'^/c/x\.cgi(?:/|$)'"),
+        ("ScriptAlias /c {}", "Location /c/x.cgi/admin", r"'^/c/x\.cgi/admin(?:/|$)'"),
+        ("ScriptAlias /c/ {}/", "Directory {}/sub", "\"^/c/sub/\""),
+        ("ScriptAlias /c {}/x.cgi", "Location /c/admin", "\"^/c/admin(?:/|$)\""),
+    ] {
+        let toml = host(alias, section);
+        let all = routes(&toml);
+        // The path is that of the alias: it selects the script and sets SCRIPT_NAME.
+        assert!(all[0].contains(wanted) && all[0].contains("\"/c/*\""), "{section}:\n{toml}");
+        assert!(all[0].contains("allow = ") && all[0].contains("cgi = "), "{section}:\n{toml}");
+        assert!(!all[1].contains("allow = "), "{section}:\n{toml}");
     }
 }
