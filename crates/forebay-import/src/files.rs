@@ -12,6 +12,21 @@ pub fn is_readable(path: &str) -> bool {
     Path::new(path).is_file() && std::fs::File::open(path).is_ok()
 }
 
+/// Returns true if the path is a file that this user may read, and that is executable.
+pub fn is_executable(path: &str) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::metadata(path).map(|found| found.permissions().mode());
+    is_readable(path) && mode.is_ok_and(|mode| mode & 0o111 != 0)
+}
+
+/// Returns the user of applications: `www-data` if this user exists and the import runs as root.
+/// Only then can the application run as another user.
+pub fn user_of_apps() -> Option<&'static str> {
+    use std::os::unix::fs::MetadataExt;
+    let is_root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
+    (is_root && has_user("www-data")).then_some("www-data")
+}
+
 /// Returns true if the path is not a directory, and if its parent directory exists. The file itself
 /// may be missing.
 pub fn is_in_directory(path: &str) -> bool {

@@ -430,6 +430,7 @@ pub fn access_without_translation(block: &[Directive]) -> Option<&Directive> {
         let is_filter = name == "secruleengine" && directive.arg(0).eq_ignore_ascii_case("on");
         let is_module = is_filter
             || matches!(&*name, "wsgiaccessscript" | "mellonenable")
+            || matches!(&*name, "fcgidaccesschecker" | "fcgidauthenticator" | "fcgidauthorizer")
             || name.starts_with("luahookaccess")
             || name.starts_with("luahookauth");
         let is_perl = name.starts_with("perl")

@@ -82,7 +82,14 @@ pub fn decorate(cx: &mut Cx<'_>, layers: &[&[Directive]], route: &mut DraftRoute
             route.comments.push(cx.note(directive, "write the size in `max_body`"));
             return;
         };
-        let limit = if limit == 0 { Value::from("unlimited") } else { Value::Number(limit) };
+        let limit = if limit == 0 { None } else { Some(limit) };
+        // The route of a FastCGI program has the limit of mod_fcgid. Apache applies both limits.
+        let own = match route.keys.get("max_body") {
+            Some(Value::Number(own)) => Some(*own),
+            _ => None,
+        };
+        let least = limit.into_iter().chain(own).min();
+        let limit = least.map_or_else(|| Value::from("unlimited"), Value::Number);
         route.keys.set("max_body", limit);
     }
 }

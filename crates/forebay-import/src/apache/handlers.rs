@@ -1,8 +1,10 @@
 //! Translates handlers of scripts: PHP, CGI and FastCGI, selected by file name.
 
 use super::Cx;
+use super::fastcgi;
 use super::fields::runs_php;
 use super::regions::{has_option, of_name, whole_root};
+use super::runners::{self, is_fastcgi};
 use super::sections::{Sections, all, is_below, last, settle};
 use super::syntax::{Directive, is};
 use super::targets::{self, Target};
@@ -32,15 +34,12 @@ pub fn handlers(
         if holds && runs_php(&block) {
             settle(&block, &["SetHandler", "AddHandler", "AddType"]);
         }
-        let Some((target, _)) = targets::handler(&block).filter(|_| holds) else { continue };
-        settle(&block, &["SetHandler"]);
-        let text = section.args.last().map_or("", String::as_str);
-        let found = if is(section, "FilesMatch") {
-            classify(text, false, cx.keys, Use::Scripts).ok().map(|found| found.matcher)
-        } else {
-            of_name(text)
+        let Some((target, _)) = targets::handler(&block).filter(|_| holds) else {
+            out.extend(section_handler(cx, section, around.as_deref(), (layers, dir), route));
+            continue;
         };
-        let Some(matcher) = found.filter(|m| !m.suffixes.is_empty()) else {
+        settle(&block, &["SetHandler"]);
+        let Some(matcher) = names_of(cx, section) else {
             cx.note(section, "write a route with `fastcgi` for these scripts");
             continue;
         };
@@ -60,11 +59,74 @@ pub fn handlers(
         out.push(all);
     }
     out.extend(cgi_handler(layers, dir, route));
-    out.extend(unknown_suffix_handlers(cx, layers, route));
+    out.extend(unknown_suffix_handlers(cx, sections, layers, (url, dir), route));
     if !is_php_known {
         out.extend(php_module(cx, sections, layers, (root.as_deref(), dir), route));
     }
     out
+}
+
+/// Returns the suffixes of the files that a `Files` or `FilesMatch` section selects. Returns `None`
+/// for other names.
+fn names_of(cx: &Cx<'_>, section: &Directive) -> Option<Matcher> {
+    let text = section.args.last().map_or("", String::as_str);
+    let found = if is(section, "FilesMatch") {
+        classify(text, false, cx.keys, Use::Scripts).ok().map(|found| found.matcher)
+    } else {
+        of_name(text)
+    };
+    found.filter(|found| !found.suffixes.is_empty())
+}
+
+/// Returns the route for the files of a `Files` or `FilesMatch` section whose handler is neither a
+/// backend nor PHP. For `cgi-script` with `ExecCGI`, the route runs the scripts. For other handlers,
+/// the route is closed, because Forebay would otherwise send scripts as files. Returns `None`
+/// without such a handler.
+fn section_handler(
+    cx: &mut Cx<'_>,
+    section: &Directive,
+    around: Option<&str>,
+    (layers, dir): (&[&[Directive]], &str),
+    route: &DraftRoute,
+) -> Option<DraftRoute> {
+    if !around.is_none_or(|around| is_below(dir, around) || is_below(around, dir)) {
+        return None;
+    }
+    let block = [section.inside()];
+    let handler = last(&block, "SetHandler").or_else(|| last(&block, "AddHandler"))?;
+    let name = handler.arg(0).to_ascii_lowercase();
+    if matches!(&*name, "none" | "default-handler" | "type-map" | "server-parsed")
+        || name.contains("php")
+    {
+        return None;
+    }
+    let mut scripts = route.clone();
+    scripts.matcher.paths.retain(|path| path.ends_with('*'));
+    let matcher = names_of(cx, section).and_then(|names| scripts.matcher.and(&names));
+    let options: Vec<&[Directive]> = layers.iter().copied().chain(block).collect();
+    let is_cgi = name == "cgi-script"
+        && is(handler, "SetHandler")
+        && has_option(&options, "ExecCGI")
+        && around.is_none_or(|around| is_below(dir, around));
+    if is_cgi
+        && files::is_directory(dir)
+        && let Some(matcher) = &matcher
+    {
+        settle(&block, &["SetHandler", "Options"]);
+        scripts.matcher = matcher.clone();
+        scripts.keys.set("cgi", dir);
+        return Some(scripts);
+    }
+    let next = match &*name {
+        "cgi-script" => "write a route with `cgi` for these files",
+        name if is_fastcgi(name) => fastcgi::NEXT,
+        _ => "Forebay has no such handler: write a route for these files",
+    };
+    let comment = cx.note(handler, next);
+    let matcher = runners::of_section(cx, section, "^/").or(matcher);
+    scripts.matcher =
+        matcher.and_then(|names| route.matcher.and(&names)).unwrap_or(scripts.matcher);
+    Some(scripts.closed(comment))
 }
 
 /// Returns closed routes for the scripts of a directory if a line such as `RemoveHandler .php`
@@ -185,8 +247,9 @@ fn next_step(target: &Target) -> &'static str {
 /// default handler.
 pub fn whole_handler(
     cx: &mut Cx<'_>,
+    sections: &Sections<'_>,
     layers: &[&[Directive]],
-    dir: &str,
+    (url, dir): (&str, &str),
     route: &DraftRoute,
 ) -> Option<DraftRoute> {
     let handler = last(layers, "SetHandler")?;
@@ -201,6 +264,10 @@ pub fn whole_handler(
         scripts.keys.set("cgi", dir);
         return Some(scripts);
     }
+    if is_fastcgi(&name) {
+        let place = (handler, url, dir);
+        return Some(fastcgi::others(cx, sections, layers, place, route.clone()));
+    }
     let next = match &*name {
         "perl-script" | "modperl" => {
             "write an application of kind \"perl-cgi\" (ModPerl::Registry) or \"psgi\" for this path"
@@ -214,7 +281,9 @@ pub fn whole_handler(
 /// Returns closed routes for the files that `AddHandler` gives to a handler without a translation.
 fn unknown_suffix_handlers(
     cx: &mut Cx<'_>,
+    sections: &Sections<'_>,
     layers: &[&[Directive]],
+    (url, dir): (&str, &str),
     route: &DraftRoute,
 ) -> Vec<DraftRoute> {
     let mut out = Vec::new();
@@ -230,6 +299,10 @@ fn unknown_suffix_handlers(
         scripts.matcher.suffixes = handler.args[1..].iter().map(dotted).collect();
         scripts.matcher.paths.retain(|path| path.ends_with('*'));
         if scripts.matcher.suffixes.is_empty() || scripts.matcher.paths.is_empty() {
+            continue;
+        }
+        if is_fastcgi(&name) {
+            out.push(fastcgi::others(cx, sections, layers, (handler, url, dir), scripts));
             continue;
         }
         let comment =
@@ -307,21 +380,13 @@ fn php_module(
             let name =
                 if count == 0 { PHP_APP.to_owned() } else { format!("{PHP_APP}{}", count + 1) };
             let mut table = Table::default().with("kind", "php").with("root", root);
-            if files::has_user("www-data") && is_root() {
-                table.set("user", "www-data");
-            }
+            table.set_some("user", files::user_of_apps());
             cx.draft.apps.push((name.clone(), table));
             name
         }
     };
     scripts.keys.set("app", name);
     Some(scripts)
-}
-
-/// Returns true if the import runs as root. Only then can the application run as another user.
-fn is_root() -> bool {
-    use std::os::unix::fs::MetadataExt;
-    std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }
 
 fn has_php(dir: &str) -> bool {

@@ -27,6 +27,8 @@ pub const READ: &[&str] = &[
     "ExpiresByType",
     "ExpiresDefault",
     "FallbackResource",
+    "FcgidInitialEnv",
+    "FcgidMaxRequestLen",
     "Files",
     "FilesMatch",
     "ForceType",
@@ -112,6 +114,12 @@ pub const NEEDLESS: &[&str] = &[
     "EnableSendfile",
     "ErrorLog",
     "ErrorLogFormat",
+    "FcgidConnectTimeout",
+    "FcgidErrorScanInterval",
+    "FcgidIPCDir",
+    "FcgidIdleScanInterval",
+    "FcgidProcessTableFile",
+    "FcgidZombieScanInterval",
     "FileETag",
     "ForceLanguagePriority",
     "HostnameLookups",
@@ -204,6 +212,14 @@ pub fn next_step(name: &str) -> &'static str {
         "include" => "the file does not exist: copy it here, and import again",
         "authgroupfile" | "authdbmuserfile" | "authdigestdomain" | "authldapurl" => {
             "users come from a file of htpasswd: see `basic_auth`"
+        }
+        "fcgidinitialenv" => "write the variable in `env` of the application",
+        "fcgidmaxrequestlen" => "write the size in `max_body` of the application's routes",
+        "fcgidwrapper" => {
+            "write an application of kind \"php\", or of kind \"command\" with the wrapper in `run`"
+        }
+        _ if lower.starts_with("fcgid") || lower.starts_with("fastcgi") => {
+            "see `workers`, `request_timeout` and the other keys of [app.NAME] of kind \"command\""
         }
         "setenv" | "passenv" => "write the variable in `env` of the application, or in `params`",
         "wsgiscriptalias" | "wsgidaemonprocess" | "wsgiprocessgroup" | "wsgipythonpath" => {

@@ -5,6 +5,7 @@ use super::Cx;
 use super::access::{access_without_translation, gate};
 use super::around::Around;
 use super::bases::{Base, Content, redirects_within};
+use super::fastcgi;
 use super::fields::decorate;
 use super::handlers::{handlers, whole_handler};
 use super::index;
@@ -13,6 +14,7 @@ use super::pages;
 use super::proxies;
 use super::regions::{guarded, has_option, region_matcher, regions, whole_root};
 use super::rewrites;
+use super::script_alias::scripts;
 use super::sections::{Sections, all, last, settle};
 use super::syntax::{Directive, is, line};
 use super::targets;
@@ -119,7 +121,7 @@ fn answers(
         Content::Rule(rule, _) => {
             vec![DraftRoute { matcher: route.matcher.clone(), ..(**rule).clone() }]
         }
-        Content::Cgi => scripts(cx, base, route),
+        Content::Cgi => scripts(cx, sections, &layers, (base, url), route),
         Content::Files => {
             let place = (url.as_str(), dir.as_deref().unwrap_or("/"));
             directory(cx, sections, &layers, place, route, scheme)
@@ -141,7 +143,8 @@ fn answers(
     // Of the lines outside of sections, only Perl, Lua and ModSecurity directives may close the
     // route. Other functions add the notes on the other lines.
     let outer = sections.levels.iter().copied().flatten();
-    let outer = outer.filter(|d| ["Perl", "Lua", "Sec"].iter().any(|n| d.name.starts_with(n)));
+    let outer =
+        outer.filter(|d| ["Fcgid", "Perl", "Lua", "Sec"].iter().any(|n| d.name.starts_with(n)));
     let outer = outer.map(std::slice::from_ref).find_map(access_without_translation);
     let untranslated = untranslated.or(rewrite).or(partial).or(outer);
     routes.splice(0..0, redirects_within(cx, inner, &region));
@@ -156,26 +159,6 @@ fn answers(
         }
     }
     routes
-}
-
-/// Returns the route for `ScriptAlias`: a directory of scripts, or one program. If neither exists,
-/// the route answers 404.
-fn scripts(cx: &mut Cx<'_>, base: &Base<'_>, mut route: DraftRoute) -> Vec<DraftRoute> {
-    let path = base.dir.clone().unwrap_or_default();
-    if files::is_directory(&path) {
-        route.matcher.paths.retain(|path| path.ends_with('*'));
-        route.keys.set("cgi", path);
-    } else if files::is_readable(&path) {
-        route.keys.set("cgi", Table::default().with("program", path));
-    } else {
-        let comment = cx.note(
-            base.directive,
-            format!("{path} does not exist here: copy it, and write cgi = \"{path}\""),
-        );
-        route.comments.push(comment);
-        route = route.respond(404);
-    }
-    vec![route]
 }
 
 /// Returns the routes of a directory: its rewrites, its scripts, and its files.
@@ -239,7 +222,13 @@ fn directory(
     let page =
         page.map(|page| page.arg(1)).filter(|to| to.starts_with('/') && to.ends_with(".php"));
     let fallback = of_rules.or(fallback).or(page.map(str::to_owned)).filter(|to| to != "disabled");
-    if let Some(whole) = whole_handler(cx, layers, dir, &route) {
+    let programs = fastcgi::in_directory(cx, sections, layers, (url, dir), &route);
+    if files::is_readable(dir) && !programs.is_empty() {
+        // The path of the alias is that of one program.
+        return programs;
+    }
+    out.extend(programs);
+    if let Some(whole) = whole_handler(cx, sections, layers, (url, dir), &route) {
         out.push(whole);
         return out;
     }

@@ -518,10 +518,11 @@ fn the_rules_of_a_script_apply_to_its_own_path() {
         ("ScriptAlias /c {}/x.cgi", "Location /c/admin", "\"^/c/admin(?:/|$)\""),
     ] {
         let toml = host(alias, section);
-        let all = routes(&toml);
+        let mut all = routes(&toml);
+        all.retain(|route| route.contains("cgi = "));
         // The path is that of the alias: it selects the script and sets SCRIPT_NAME.
         assert!(all[0].contains(wanted) && all[0].contains("\"/c/*\""), "{section}:\n{toml}");
-        assert!(all[0].contains("allow = ") && all[0].contains("cgi = "), "{section}:\n{toml}");
+        assert!(all[0].contains("allow = "), "{section}:\n{toml}");
         assert!(!all[1].contains("allow = "), "{section}:\n{toml}");
     }
 }

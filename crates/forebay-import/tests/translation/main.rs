@@ -4,6 +4,7 @@ mod support;
 
 mod apache_never_more_open;
 mod apache_nothing_lost;
+mod apache_scripts;
 mod caddy_never_more_open;
 mod caddy_nothing_lost;
 mod caddy_rewrites;

@@ -40,6 +40,10 @@ const LINES: &[&str] = &[
     "ExpiresActive On\nExpiresDefault \"access plus 1 day\"",
     "FallbackResource /index.html",
     "FallbackResource index.html",
+    "FcgidInitialEnv OWN_NAME value",
+    "ScriptAlias /fc {}/run.fcgi\nFcgidInitialEnv OWN_NAME value",
+    "FcgidMaxRequestLen 1000",
+    "ScriptAlias /fc {}/run.fcgi\nFcgidMaxRequestLen 1000",
     "ForceType text/plain",
     "Group none-of-these",
     "Header set X-A b",
@@ -219,16 +223,26 @@ fn tree(root: &Path) -> String {
     for name in ["404.html", "404.php", "index.html", "start.html", "a.txt"] {
         std::fs::write(root.join(name), name).unwrap();
     }
+    let program = root.join("run.fcgi");
+    std::fs::write(&program, "#!/bin/sh\n").unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(program, mode).unwrap();
     std::fs::write(root.join("users"), "ann:$apr1$abcdefgh$w1Qb7IQwGkhQ9lJrzxXQb.\n").unwrap();
     root.display().to_string()
 }
 
-/// Returns the tables of the process and of one site, without comments.
+/// Returns the tables of the process, of one site and of its applications, without comments.
 fn site(draft: &Draft, name: &str) -> String {
     let site = draft.sites.iter().find(|site| site.hosts.iter().any(|host| host == name));
+    let uses = |app: &str, route: &DraftRoute| route.keys.get("app") == Some(&app.into());
+    let apps = draft.apps.iter().filter(|(app, _)| {
+        site.is_some_and(|site| site.routes.iter().any(|route| uses(app, route)))
+    });
+    let apps: Vec<_> = apps.collect();
     let routes = site.map(|site| {
         let of = |route: &DraftRoute| format!("{:?} {:?}", route.matcher, route.keys);
         (&site.listen, &site.hosts, &site.keys, site.routes.iter().map(of).collect::<Vec<_>>())
     });
-    format!("{routes:?} {:?} {:?} {:?}", draft.server, draft.limits, draft.timeouts)
+    let process = (&draft.server, &draft.limits, &draft.timeouts);
+    format!("{routes:?} {apps:?} {process:?}")
 }
