@@ -137,10 +137,26 @@ fn site(cx: &mut Cx<'_>, host: Option<&Directive>, htaccess: &[(String, Directiv
     let scheme = if is_tls { "https" } else { "http" };
     site.routes = routes(cx, &sections, scheme);
     pages::check(cx, &mut site, &sections);
+    limit_bodies(&sections, &mut site);
     if site.routes.is_empty() {
         site.routes.push(DraftRoute::new(&place, "no content", Matcher::path("/*")).respond(404));
     }
     cx.draft.sites.push(site);
+}
+
+/// Sets `max_body` of a site to Apache's default if a route without its own limit passes bodies on.
+fn limit_bodies(sections: &Sections<'_>, site: &mut DraftSite) {
+    const PASS: [&str; 7] = ["cgi", "fastcgi", "scgi", "uwsgi", "ajp", "proxy", "app"];
+    let has = |route: &DraftRoute, key: &str| route.keys.get(key).is_some();
+    let is_default = last(&sections.levels, "LimitRequestBody").is_none();
+    let needs_limit = site
+        .routes
+        .iter()
+        .any(|route| !has(route, "max_body") && PASS.iter().any(|key| has(route, key)));
+    if is_default && needs_limit {
+        // Since 2.4.54. Before, there was no limit.
+        site.keys.set("max_body", "1GiB");
+    }
 }
 
 /// The directives about the names and the TLS of a host.

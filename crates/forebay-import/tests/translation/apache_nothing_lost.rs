@@ -314,3 +314,27 @@ fn handlers_of_other_servers_are_reported() {
         assert!(found.toml.contains("respond = { status = 403 }"), "{lines}:\n{}", found.toml);
     }
 }
+
+#[test]
+fn bodies_have_the_limit_of_apache() {
+    let proxy = "ProxyPass /p http://127.0.0.1:9/";
+    let section = "<Location /p>\nLimitRequestBody 7\n</Location>";
+    for (lines, of_site, of_route) in [
+        (proxy.to_owned(), true, None),
+        ("ScriptAlias /c {}/front.html".to_owned(), true, None),
+        (format!("{proxy}\nLimitRequestBody 5"), false, Some("max_body = 5")),
+        (format!("{proxy}\nLimitRequestBody 0"), false, Some("max_body = \"unlimited\"")),
+        (format!("{proxy}\n{section}"), false, Some("max_body = 7")),
+        (format!("{proxy}\nProxyPass /q http://127.0.0.1:9/\n{section}"), true, Some("= 7")),
+        // Files take no bodies.
+        (String::new(), false, None),
+    ] {
+        let found = host(&lines);
+        let (site, routes) = found.toml.split_once("[[site.route]]").unwrap();
+        assert_eq!(site.contains("max_body = \"1GiB\""), of_site, "{lines}:\n{}", found.toml);
+        let is_limited = of_route.is_none_or(|wanted| routes.contains(wanted));
+        assert!(is_limited, "{lines}:\n{}", found.toml);
+        assert!(of_route.is_some() || !routes.contains("max_body"), "{lines}:\n{}", found.toml);
+        assert_eq!(found.notes, [], "{lines}:\n{}", found.toml);
+    }
+}
