@@ -220,7 +220,9 @@ fn script_route(
 ) -> Option<DraftRoute> {
     let mut scripts = route.clone();
     scripts.matcher = route.matcher.and(matcher)?;
-    scripts.matcher.paths.retain(|path| path.ends_with('*'));
+    if !select(&mut scripts.matcher) {
+        return None;
+    }
     match root.filter(|_| target.is_fastcgi()) {
         Some(root) => targets::scripts(target, root, &matcher.suffixes, &mut scripts),
         None => {
@@ -229,6 +231,15 @@ fn script_route(
         }
     }
     Some(scripts)
+}
+
+/// Keeps only the paths of a matcher that may be those of its scripts: `/x/*`, and `/x/a.php` for
+/// the suffix `.php`. Returns false if there are none.
+fn select(matcher: &mut Matcher) -> bool {
+    let ends = &matcher.suffixes;
+    let is_script = |path: &String| ends.iter().any(|end| path.ends_with(end.as_str()));
+    matcher.paths.retain(|path| path.ends_with('*') || is_script(path));
+    !matcher.paths.is_empty() && !matcher.suffixes.is_empty()
 }
 
 /// Returns the next step for a handler that has no translation. The reason is that its backend does
@@ -296,9 +307,8 @@ fn unknown_suffix_handlers(
         }
         let mut scripts = route.clone();
         let dotted = |end: &String| format!(".{}", end.trim_start_matches('.'));
-        scripts.matcher.suffixes = handler.args[1..].iter().map(dotted).collect();
-        scripts.matcher.paths.retain(|path| path.ends_with('*'));
-        if scripts.matcher.suffixes.is_empty() || scripts.matcher.paths.is_empty() {
+        scripts.matcher.suffixes = handler.args.iter().skip(1).map(dotted).collect();
+        if !select(&mut scripts.matcher) {
             continue;
         }
         if is_fastcgi(&name) {
@@ -321,13 +331,15 @@ fn cgi_handler(layers: &[&[Directive]], dir: &str, route: &DraftRoute) -> Option
         handlers.iter().rfind(|handler| handler.arg(0).eq_ignore_ascii_case("cgi-script"))?;
     let mut scripts = route.clone();
     let dotted = |end: &String| format!(".{}", end.trim_start_matches('.'));
-    scripts.matcher.suffixes = handler.args[1..].iter().map(dotted).collect();
-    scripts.matcher.paths.retain(|path| path.ends_with('*'));
-    if scripts.matcher.suffixes.is_empty() || scripts.matcher.paths.is_empty() {
+    scripts.matcher.suffixes = handler.args.iter().skip(1).map(dotted).collect();
+    if !select(&mut scripts.matcher) {
         return None;
     }
     let comment = if !has_option(layers, "ExecCGI") {
         "Options has no ExecCGI here.".to_owned()
+    } else if files::is_readable(dir) {
+        scripts.keys.set("cgi", Table::default().with("program", dir));
+        return Some(scripts);
     } else if !files::is_directory(dir) {
         format!("There is no directory {dir} on this machine.")
     } else {
@@ -360,8 +372,7 @@ fn php_module(
     }
     let mut scripts = route.clone();
     scripts.matcher.suffixes = vec![".php".into()];
-    scripts.matcher.paths.retain(|path| path.ends_with('*'));
-    if scripts.matcher.paths.is_empty() {
+    if !select(&mut scripts.matcher) {
         return None;
     }
     let root = root.filter(|root| files::is_directory(root) && has_php_fpm());
@@ -389,7 +400,11 @@ fn php_module(
     Some(scripts)
 }
 
+/// Returns true for a PHP script, and for a directory that contains one.
 fn has_php(dir: &str) -> bool {
+    if dir.ends_with(".php") {
+        return true;
+    }
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten().take(1000);
     entries.into_iter().any(|entry| entry.file_name().to_string_lossy().ends_with(".php"))
 }

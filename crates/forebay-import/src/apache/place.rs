@@ -12,10 +12,10 @@ use super::index;
 use super::narrow::narrowed;
 use super::pages;
 use super::proxies;
-use super::regions::{guarded, has_option, region_matcher, regions, whole_root};
+use super::regions::{existing, guarded, has_option, region_matcher, regions, whole_root};
 use super::rewrites;
 use super::script_alias::scripts;
-use super::sections::{Sections, all, last, settle};
+use super::sections::{Sections, all, is_below, last, settle};
 use super::syntax::{Directive, is, line};
 use super::targets;
 use crate::draft::DraftRoute;
@@ -307,8 +307,8 @@ fn slash_redirect((url, dir): (&str, &str), route: &DraftRoute) -> Option<DraftR
 }
 
 /// Returns a matcher for each path in `matcher`, with the directory of the files for this path.
-/// `url` and `dir` are the path and the directory of the region. Leaves out a path without `*`
-/// unless `dir` ends with `url`.
+/// `url` and `dir` are the path and the directory of the region. The directory for a path without
+/// a file may be missing.
 fn directories(cx: &Cx<'_>, (url, dir): (&str, &str), matcher: &Matcher) -> Vec<(Matcher, String)> {
     let prefix = format!("{}/*", url.trim_end_matches('/'));
     let mut found = Vec::new();
@@ -331,12 +331,25 @@ fn directories(cx: &Cx<'_>, (url, dir): (&str, &str), matcher: &Matcher) -> Vec<
             }
         } else if !path.ends_with('*') {
             // For a path without `*`, Forebay looks up the whole path below the root of the site.
-            if let Some(whole) = whole_root(url, dir) {
-                found.push((part, whole));
-            }
+            found.push(match whole_root(url, dir) {
+                Some(whole) => (part, whole),
+                None => below_alias(path, (url, dir), &part).unwrap_or((part, root)),
+            });
         }
     }
     found
+}
+
+/// Returns the conditions and the directory for one file below an alias. The conditions keep a path
+/// with `*`, because Forebay looks up the part that the `*` matched. Returns `None` without such a
+/// directory.
+fn below_alias(path: &str, place: (&str, &str), matcher: &Matcher) -> Option<(Matcher, String)> {
+    let (url, dir) = existing(place)?;
+    if matcher.regex.is_some() || !is_below(path, &url) || path == url {
+        return None;
+    }
+    let regex = Some(format!("^{}$", regex_syntax::escape(path)));
+    Some((Matcher { paths: vec![format!("{url}/*")], regex, ..matcher.clone() }, dir))
 }
 
 /// Returns true if a line of `IndexIgnore` hides other names than the line in Apache's own

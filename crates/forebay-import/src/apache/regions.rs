@@ -75,6 +75,18 @@ pub fn whole_root(url: &str, dir: &str) -> Option<String> {
     Some(if root.is_empty() { "/".into() } else { root.to_owned() })
 }
 
+/// Returns the path and the directory of a region, or of the nearest part of the site above it whose
+/// directory exists. The path has no slash at its end. Returns `None` if there is none.
+pub fn existing((url, dir): (&str, &str)) -> Option<(String, String)> {
+    let (mut url, mut dir) = (url.trim_end_matches('/'), dir.trim_end_matches('/'));
+    while !files::is_directory(dir) {
+        let (outer_url, name) = url.rsplit_once('/')?;
+        let (outer_dir, _) = dir.rsplit_once('/').filter(|(_, last)| *last == name)?;
+        (url, dir) = (outer_url, outer_dir);
+    }
+    Some((url.to_owned(), dir.to_owned()))
+}
+
 /// Returns true if the merged `Options` of the layers include this option.
 pub fn has_option(layers: &[&[Directive]], name: &str) -> bool {
     let mut is_on = false;

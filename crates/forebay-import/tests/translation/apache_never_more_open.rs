@@ -526,3 +526,40 @@ fn the_rules_of_a_script_apply_to_its_own_path() {
         assert!(!all[1].contains("allow = "), "{section}:\n{toml}");
     }
 }
+
+#[test]
+fn the_rules_of_a_file_apply_to_its_own_path() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("www");
+    std::fs::create_dir_all(&root).unwrap();
+    for name in ["a.txt", "a.php", "a.own"] {
+        std::fs::write(root.join(name), name).unwrap();
+    }
+    let root = root.display();
+    let php = "<FilesMatch \\.php$>\nSetHandler proxy:fcgi://127.0.0.1:9\n</FilesMatch>";
+    let cgi =
+        format!("AddHandler cgi-script .own\n<Directory {root}>\nOptions ExecCGI\n</Directory>");
+    for (lines, path, wanted) in [
+        ("", "/al/a.txt", r"'^/al/a\.txt$'"),
+        ("", "/al/none", "\"^/al/none$\""),
+        ("", "/al/a.txt/info", r"'^/al/a\.txt/info$'"),
+        (php, "/a.php", "paths = [\"/a.php\", \"/a.php/*\"]"),
+        (php, "/al/a.php", "paths = [\"/al/a.php\", \"/al/a.php/*\"]"),
+        ("AddHandler perl-script .own", "/a.own", "paths = [\"/a.own\", \"/a.own/*\"]"),
+        (&cgi, "/al/a.own", "program = "),
+    ] {
+        let section = format!("<Location {path}>\nRequire ip 10.0.0.0/8\n</Location>");
+        let toml =
+            of(dir.path(), &format!("DocumentRoot {root}\nAlias /al {root}\n{lines}\n{section}\n"));
+        let all = routes(&toml);
+        let guarded = all.iter().position(|route| route.contains(wanted));
+        assert!(guarded.is_some_and(|at| all[at].contains("allow = ")), "{path}:\n{toml}");
+        // No route before takes the path without the rule.
+        let mut before = all[..guarded.unwrap_or_default()].iter();
+        let is_met = |route: &String| path.starts_with("/al") || !route.contains("\"/al");
+        let is_guarded = before.all(|route| route.contains("allow = ") || !is_met(route));
+        assert!(is_guarded, "{path}:\n{toml}");
+        let is_sent = |route: &&String| route.contains("files = ") && route.contains("allow = ");
+        assert!(wanted.contains("own") || all.iter().any(|route| is_sent(&route)), "{toml}");
+    }
+}
