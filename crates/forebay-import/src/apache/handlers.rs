@@ -7,15 +7,45 @@ use super::regions::{has_option, of_name, whole_root};
 use super::runners::{self, is_fastcgi};
 use super::sections::{Sections, all, is_below, last, settle};
 use super::syntax::{Directive, is};
-use super::targets::{self, Target};
+use super::targets::{self, ScriptRoot, Target};
 use crate::draft::DraftRoute;
 use crate::files;
 use crate::matcher::Matcher;
 use crate::pattern::{Use, classify};
-use crate::value::{Table, Value};
+use crate::value::Table;
 
 /// Name of the Forebay application that runs PHP scripts in place of Apache's module.
 const PHP_APP: &str = "php";
+
+/// Returns the directory for the scripts of a region: the document root, or the directory of an
+/// alias. Returns `None` if Forebay cannot map the paths of the region to its scripts.
+fn script_root(
+    cx: &Cx<'_>,
+    sections: &Sections<'_>,
+    (url, dir): (&str, &str),
+) -> Option<ScriptRoot> {
+    if let Some(dir) = whole_root(url, dir) {
+        return Some(ScriptRoot { dir, strip_prefix: None, document_root: None });
+    }
+    // Directories inside of an alias have the root of the alias.
+    let (mut prefix, mut dir) = (url.trim_end_matches('/'), dir.trim_end_matches('/'));
+    while let (Some((outer, name)), Some((above, last))) =
+        (prefix.rsplit_once('/'), dir.rsplit_once('/'))
+        && name == last
+    {
+        (prefix, dir) = (outer, above);
+    }
+    if !files::is_directory(dir) {
+        return None;
+    }
+    let is_plain = prefix.bytes().all(|b| b.is_ascii_alphanumeric() || b"/._~-".contains(&b));
+    let is_path = prefix.starts_with('/') && !prefix.contains("//");
+    (is_plain && is_path).then(|| {
+        let strip_prefix = Some(prefix.to_owned());
+        let document_root = last(&sections.levels, "DocumentRoot").map(|root| cx.path(root.arg(0)));
+        ScriptRoot { dir: dir.to_owned(), strip_prefix, document_root }
+    })
+}
 
 /// Returns the routes for the scripts below a directory.
 pub fn handlers(
@@ -26,7 +56,7 @@ pub fn handlers(
     route: &DraftRoute,
 ) -> Vec<DraftRoute> {
     let mut out = disabled(cx, sections, layers, dir, route);
-    let root = whole_root(url, dir);
+    let root = script_root(cx, sections, (url, dir));
     let mut is_php_known = false;
     for (section, around) in &sections.files {
         let holds = around.as_deref().is_none_or(|around| is_below(dir, around));
@@ -44,11 +74,11 @@ pub fn handlers(
             continue;
         };
         is_php_known |= matcher.suffixes.iter().any(|suffix| suffix == ".php");
-        out.extend(script_route(cx, section, &target, (root.as_deref(), &matcher), route));
+        out.extend(script_route(cx, section, &target, (root.as_ref(), &matcher), route));
     }
     if let Some((target, _)) = targets::handler(layers) {
         let mut all = route.clone();
-        match root.as_deref().filter(|_| target.is_fastcgi()) {
+        match root.as_ref().filter(|_| target.is_fastcgi()) {
             Some(root) => targets::scripts(&target, root, &[], &mut all),
             None => {
                 let handler = last(layers, "SetHandler").expect("`handler` has found it");
@@ -61,7 +91,7 @@ pub fn handlers(
     out.extend(cgi_handler(layers, dir, route));
     out.extend(unknown_suffix_handlers(cx, sections, layers, (url, dir), route));
     if !is_php_known {
-        out.extend(php_module(cx, sections, layers, (root.as_deref(), dir), route));
+        out.extend(php_module(cx, sections, layers, (root.as_ref(), dir), route));
     }
     out
 }
@@ -215,7 +245,7 @@ fn script_route(
     cx: &mut Cx<'_>,
     section: &Directive,
     target: &Target,
-    (root, matcher): (Option<&str>, &Matcher),
+    (root, matcher): (Option<&ScriptRoot>, &Matcher),
     route: &DraftRoute,
 ) -> Option<DraftRoute> {
     let mut scripts = route.clone();
@@ -246,7 +276,8 @@ fn select(matcher: &mut Matcher) -> bool {
 /// not speak FastCGI, or that Forebay cannot map the URL to the path of a script.
 fn next_step(target: &Target) -> &'static str {
     if target.is_fastcgi() {
-        "the directory of this alias has another name: write a route with `fastcgi`"
+        "write a route with `fastcgi`: its `strip_prefix` is the path of the alias, and its `root` is \
+         the directory"
     } else {
         "this handler passes files to another server: write a route with `proxy` for them"
     }
@@ -357,7 +388,7 @@ fn php_module(
     cx: &mut Cx<'_>,
     sections: &Sections<'_>,
     layers: &[&[Directive]],
-    (root, dir): (Option<&str>, &str),
+    (root, dir): (Option<&ScriptRoot>, &str),
     route: &DraftRoute,
 ) -> Option<DraftRoute> {
     let in_files = sections.files.iter().any(|(section, _)| runs_php(&[section.inside()]));
@@ -375,23 +406,22 @@ fn php_module(
     if !select(&mut scripts.matcher) {
         return None;
     }
-    let root = root.filter(|root| files::is_directory(root) && has_php_fpm());
+    let root = root.filter(|root| files::is_directory(&root.dir) && has_php_fpm());
     let Some(root) = root else {
         let text = "PHP runs inside Apache, or in a file that was not given: write a route with `fastcgi` or `app`";
         let comment = cx.draft.notes.add(&route.place, &route.source, text);
         return Some(scripts.closed(comment));
     };
-    let is_same = |(name, table): &(String, Table)| {
-        name.starts_with(PHP_APP) && table.get("root") == Some(&Value::from(root))
-    };
-    let name = match cx.draft.apps.iter().find(|app| is_same(app)) {
+    let mut table = Table::default().with("kind", "php").with("root", root.dir.as_str());
+    table.set_some("strip_prefix", root.strip_prefix.as_deref());
+    table.set_some("env", root.variables());
+    table.set_some("user", files::user_of_apps());
+    let name = match cx.draft.apps.iter().find(|(_, other)| *other == table) {
         Some((name, _)) => name.clone(),
         None => {
             let count = cx.draft.apps.len();
             let name =
                 if count == 0 { PHP_APP.to_owned() } else { format!("{PHP_APP}{}", count + 1) };
-            let mut table = Table::default().with("kind", "php").with("root", root);
-            table.set_some("user", files::user_of_apps());
             cx.draft.apps.push((name.clone(), table));
             name
         }

@@ -224,10 +224,29 @@ pub fn handler(layers: &[&[Directive]]) -> Option<(Target, String)> {
     Some((Target::parse(url.strip_prefix("proxy:")?)?, url))
 }
 
+/// The directory in which a backend finds the scripts of a path.
+pub struct ScriptRoot {
+    pub dir: String,
+    /// The prefix of the path that is no part of the scripts' paths below `dir`.
+    pub strip_prefix: Option<String>,
+    /// DOCUMENT_ROOT of the scripts, if it is not `dir`.
+    pub document_root: Option<String>,
+}
+
+impl ScriptRoot {
+    /// Returns the variables that Forebay must send in place of its own.
+    pub fn variables(&self) -> Option<Table> {
+        let root = self.document_root.as_deref()?;
+        Some(Table::default().with("DOCUMENT_ROOT", root))
+    }
+}
+
 /// Sets the key `fastcgi` for the scripts below the directory `root`. `ends` are the file name
 /// extensions of the scripts.
-pub fn scripts(target: &Target, root: &str, ends: &[String], route: &mut DraftRoute) {
-    let mut table = Table::default().with("to", target.url()).with("root", root);
+pub fn scripts(target: &Target, root: &ScriptRoot, ends: &[String], route: &mut DraftRoute) {
+    let mut table = Table::default().with("to", target.url()).with("root", root.dir.as_str());
+    table.set_some("strip_prefix", root.strip_prefix.as_deref());
+    table.set_some("params", root.variables());
     if !ends.is_empty() && ends[..] != [".php".to_owned()] {
         table.set("scripts", ends.to_vec());
     }

@@ -213,3 +213,42 @@ fn hostile_names_of_programs_are_refused() {
 fn in_file(dir: &Path, lines: &str) -> Imported {
     translated(Language::Apache, dir, "apache2.conf", &format!("Listen 8080\n{lines}\n"))
 }
+
+#[test]
+fn php_runs_below_an_alias_whose_directory_has_another_name() {
+    let php = "<FilesMatch \\.php$>\nSetHandler proxy:fcgi://127.0.0.1:9\n</FilesMatch>";
+    let strip = "root = \"DIR\", strip_prefix = \"/al\"";
+    for (alias, wanted) in [
+        ("Alias /al {}", strip),
+        ("Alias /al/ {}/", strip),
+        ("DocumentRoot /none\nAlias /al {}", "params = { DOCUMENT_ROOT = \"/none\" }"),
+        ("Alias /al {}/none", "status = 403"),
+        ("Alias \"/a l\" {}", "status = 403"),
+    ] {
+        let found = host(&format!("{alias}\n{php}"));
+        let all = routes(&found.toml);
+        let route = all.iter().find(|route| route.contains("suffix = \".php\""));
+        let is_there = route.is_some_and(|route| route.contains(wanted));
+        assert!(is_there, "{alias}:\n{}", found.toml);
+        let notes = notes(&found).join("\n");
+        assert_eq!(notes.contains("strip_prefix"), wanted.contains("403"), "{alias}:\n{notes}");
+    }
+    // The name of the directory is that of the path.
+    let found = host(&format!("Alias /scripts {{}}\n{php}"));
+    assert!(!found.toml.contains("strip_prefix"), "{}", found.toml);
+    // The rules of a directory and of a file inside of the alias apply to its scripts.
+    let rule = "Require ip 10.0.0.0/8";
+    let found = host(&format!(
+        "Alias /al {{}}\n{php}\n<Directory {{}}/sub>\n{rule}\n</Directory>\n\
+         <Location /al/a.php>\n{rule}\n</Location>"
+    ));
+    for path in ["path = \"/al/sub/*\"", "paths = [\"/al/a.php\", \"/al/a.php/*\"]"] {
+        let all = routes(&found.toml);
+        let route = all.iter().find(|route| route.contains(path) && route.contains("fastcgi = "));
+        let is_guarded = |route: &&&str| route.contains("allow = ") && route.contains(strip);
+        assert!(route.filter(is_guarded).is_some(), "{path}:\n{}", found.toml);
+        let base = all.iter().position(|route| route.contains("path = \"/al/*\"\n  suffix"));
+        let own = all.iter().position(|route| route.contains(path));
+        assert!(own < base, "{path}:\n{}", found.toml);
+    }
+}
