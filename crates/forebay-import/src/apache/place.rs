@@ -98,6 +98,11 @@ fn answers(
     if !matches!(base.content, Content::Files) {
         settle(&layers, &FILES);
     }
+    let mut matcher = matcher;
+    let is_refused = rules.refuses_all() || rules.closed.is_some();
+    if is_refused && matches!(base.content, Content::Files) && url.len() > base.url.len() {
+        add_bare_path(url, &mut matcher);
+    }
     let route = DraftRoute::new(&base.directive.place, line(base.directive), matcher);
     let region = route.matcher.clone();
     let mut routes = match &base.content {
@@ -159,6 +164,16 @@ fn answers(
         }
     }
     routes
+}
+
+/// Adds the path without the final slash to the conditions of a directory. Otherwise another route
+/// would redirect this path, and so reveal that the directory exists.
+fn add_bare_path(url: &str, matcher: &mut Matcher) {
+    let bare = url.trim_end_matches('/');
+    let is_whole = matcher.paths.iter().any(|path| *path == format!("{bare}/*"));
+    if is_whole && !bare.is_empty() && !matcher.paths.iter().any(|path| path == bare) {
+        matcher.paths.insert(0, bare.to_owned());
+    }
 }
 
 /// Returns the routes of a directory: its rewrites, its scripts, and its files.

@@ -563,3 +563,26 @@ fn the_rules_of_a_file_apply_to_its_own_path() {
         assert!(wanted.contains("own") || all.iter().any(|route| is_sent(&route)), "{toml}");
     }
 }
+
+#[test]
+fn a_closed_directory_is_not_revealed_by_a_redirect() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("www");
+    std::fs::create_dir_all(root.join("closed/sub")).unwrap();
+    let root = root.display();
+    for (alias, path) in [("DocumentRoot", "/closed"), ("Alias /al", "/al/closed")] {
+        for (rule, key) in [("Require all denied", "deny = \"all\""), ("Require own x", "403")] {
+            let section = format!("<Directory {root}/closed>\n{rule}\n</Directory>");
+            let toml = of(dir.path(), &format!("{alias} {root}\n{section}\n"));
+            let all = routes(&toml);
+            let takes = |route: &&String| route.contains(&format!("\"{path}\""));
+            let first = all.iter().find(takes);
+            assert!(first.is_some_and(|route| route.contains(key)), "{path}:\n{toml}");
+            assert!(all.iter().filter(takes).all(|route| route.contains(key)), "{path}:\n{toml}");
+        }
+    }
+    // The path without a slash is no part of this alias.
+    let section = format!("<Directory {root}/closed>\nRequire all denied\n</Directory>");
+    let toml = of(dir.path(), &format!("Alias /al/ {root}/closed/\n{section}\n"));
+    assert!(!toml.contains("\"/al\""), "{toml}");
+}
