@@ -1,6 +1,7 @@
 //! Translates `Require`, `Order`, `Allow` and `Deny`, and passwords.
 
 use super::Cx;
+use super::names;
 use super::networks::network;
 use super::sections::{all, last, settle};
 use super::syntax::{Directive, is, line};
@@ -410,7 +411,12 @@ fn finish(cx: &mut Cx<'_>, layers: &[&[Directive]], rules: ClientRules, gate: &m
         }
         _ => {
             let directive = kind.or_else(|| all(layers, "Require").last().copied());
-            let next = "use `basic_auth` with a file of htpasswd";
+            let is_digest = kind.is_some_and(|kind| kind.arg(0).eq_ignore_ascii_case("digest"));
+            let next = if is_digest {
+                names::next_step("AuthDigestProvider")
+            } else {
+                "use `basic_auth` with a file of htpasswd"
+            };
             gate.closed = directive.map(|directive| cx.note(directive, next));
             if gate.closed.is_none() {
                 gate.keys.set("deny", "all");

@@ -210,9 +210,9 @@ pub fn next_step(name: &str) -> &'static str {
     let lower = name.to_ascii_lowercase();
     match lower.as_str() {
         "include" => "the file does not exist: copy it here, and import again",
-        "authgroupfile" | "authdbmuserfile" | "authdigestdomain" | "authldapurl" => {
-            "users come from a file of htpasswd: see `basic_auth`"
-        }
+        "authgroupfile" => "name the members of the group in `users` of `basic_auth`",
+        "authdbmuserfile" | "authldapurl" => "users come from a file of htpasswd: see `basic_auth`",
+        _ if lower.starts_with("authdigest") => "use `digest_auth` with a file of htdigest",
         "fcgidinitialenv" => "write the variable in `env` of the application",
         "fcgidmaxrequestlen" => "write the size in `max_body` of the application's routes",
         "fcgidwrapper" => {

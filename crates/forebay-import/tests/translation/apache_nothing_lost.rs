@@ -338,3 +338,19 @@ fn bodies_have_the_limit_of_apache() {
         assert_eq!(found.notes, [], "{lines}:\n{}", found.toml);
     }
 }
+
+#[test]
+fn lines_about_digests_name_the_key_for_them() {
+    let lines = ["AuthType Digest", "AuthDigestDomain /private", "AuthDigestProvider file"];
+    let found = host(&format!(
+        "<Location /private>\n{}\nAuthName a\nAuthUserFile {{}}/404.html\nRequire valid-user\n\
+         </Location>",
+        lines.join("\n")
+    ));
+    for line in lines {
+        let note = found.notes.iter().find(|note| note.directive == line);
+        let is_named = note.is_some_and(|note| note.next.contains("`digest_auth`"));
+        assert!(is_named, "{line}: {:?}", found.notes);
+    }
+    assert!(found.toml.contains("respond = { status = 403 }"), "{}", found.toml);
+}
