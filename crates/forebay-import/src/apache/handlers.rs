@@ -155,7 +155,7 @@ fn section_handler(
     let comment = cx.note(handler, next);
     let matcher = runners::of_section(cx, section, "^/").or(matcher);
     scripts.matcher =
-        matcher.and_then(|names| route.matcher.and(&names)).unwrap_or(scripts.matcher);
+        matcher.and_then(|names| route.matcher.and(&names)).unwrap_or(route.matcher.clone());
     Some(scripts.closed(comment))
 }
 

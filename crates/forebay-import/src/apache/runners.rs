@@ -7,7 +7,7 @@ use super::syntax::{Directive, is};
 use crate::matcher::Matcher;
 use crate::pattern::as_regex;
 
-/// The way in which Apache runs a script.
+/// The handler that runs a script.
 #[derive(Clone, Copy, Debug)]
 pub enum Runner<'a> {
     Cgi,
@@ -38,8 +38,8 @@ pub fn is_fastcgi(name: &str) -> bool {
     name.eq_ignore_ascii_case("fcgid-script") || name.eq_ignore_ascii_case("fastcgi-script")
 }
 
-/// Returns the way in which Apache runs a file as a script. With `by_name`, a name such as `x.fcgi`
-/// is enough for FastCGI if its module is loaded.
+/// Returns the handler that runs a file as a script. With `by_name`, a name such as `x.fcgi` is
+/// enough for FastCGI if its module is loaded.
 pub fn runner<'a>(
     cx: &Cx<'_>,
     sections: &Sections<'a>,

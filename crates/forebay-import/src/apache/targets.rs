@@ -224,7 +224,7 @@ pub fn handler(layers: &[&[Directive]]) -> Option<(Target, String)> {
     Some((Target::parse(url.strip_prefix("proxy:")?)?, url))
 }
 
-/// The directory in which a backend finds the scripts of a path.
+/// The directory of the scripts of a region.
 pub struct ScriptRoot {
     pub dir: String,
     /// The prefix of the path that is no part of the scripts' paths below `dir`.
