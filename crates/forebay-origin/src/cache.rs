@@ -4,9 +4,10 @@
 //! records the origin's reply (`forebay_server::reply::Recorder`) and stores it if this is
 //! permitted.
 //!
-//! Only one request for a resource asks the origin, and others wait for its reply. If a slow client
-//! can delay this reply, the others ask the origin, too (they *pass*), and their replies are not
-//! stored. A reply from before a change therefore never replaces a newer one.
+//! Only one request for a resource asks the origin, and others wait for its reply. The others that
+//! cannot use this reply then ask the origin together, and each may store its reply. If a slow
+//! client can delay the first reply, the others ask the origin, too (they *pass*), and their replies
+//! are not stored. A reply from before a change never replaces a newer one.
 //!
 //! The cache ignores the directives of requests, except `only-if-cached`: otherwise a client could
 //! make each of its requests go to the origin. Requests that an application may read differently
@@ -24,6 +25,7 @@ mod purging;
 mod recording;
 mod resource;
 mod resource_key;
+mod running;
 mod store;
 mod stored;
 mod vary;
@@ -50,6 +52,7 @@ use key::{CacheFields, KeyOf, Use, asks_for_part};
 pub use purging::CachedRoute;
 use recording::{Recording, Verdict};
 use resource_key::Key;
+use running::{Seeking, WaitEnd};
 use sha2::{Digest, Sha256};
 pub use store::Store;
 use store::{CacheLookup, Counts, Lead, Role};
@@ -154,6 +157,8 @@ impl Parts {
         let has_conditions = fields.has_conditions;
         let deadline = Instant::now() + PATIENCE;
         let mut has_waited = false;
+        // Hash of the values for `Vary` that this request had when it waited for an answer.
+        let mut answered = None;
         let (lead, stale) = loop {
             let stale = match self.find_all(&key, &exchange.request, circumstances).await {
                 CacheLookup::Reply(stored) if stored.is_fresh() => {
@@ -180,7 +185,13 @@ impl Parts {
             if is_part || exchange.request.method() == b"HEAD" {
                 return self.pass(exchange).await;
             }
-            match self.store.role(&key, circumstances.names_user()) {
+            let variant = self.store.variant(&key, &exchange.request);
+            // The last reply for this request was of no use to others, so the next one probably is
+            // not, either. If requests waited for it, they would ask the origin one after another.
+            let is_apart =
+                answered == Some(variant) || stale.as_ref().is_some_and(|stale| !stale.was_fresh);
+            let names_user = circumstances.names_user();
+            match self.store.role(&key, Seeking { names_user, variant, is_apart }) {
                 Role::Leads(lead) => break (lead, stale),
                 // Another request already asks the origin. This request has already passed this
                 // server, so that other request may wait for the reply to this one. If each waited
@@ -190,8 +201,10 @@ impl Parts {
                 }
                 Role::Waits(other) => {
                     let left = deadline.saturating_duration_since(Instant::now());
-                    if !other.ended(left).await {
-                        return self.pass(exchange).await;
+                    match other.ended(left).await {
+                        WaitEnd::Answered => answered = Some(variant),
+                        WaitEnd::Aborted => {}
+                        WaitEnd::Slow => return self.pass(exchange).await,
                     }
                     has_waited = true;
                 }
@@ -314,6 +327,11 @@ impl Parts {
         let outcome = self.origin.serve(exchange).await;
         exchange.request.head.fields = clients;
         let captured = exchange.reply.take_captured();
+        // After a fault of the client, another request may get a reply that is of use to all.
+        let is_aborted = |fault: &Fault| fault.side == Side::Client && !fault.is_declined();
+        if !outcome.as_ref().is_err_and(is_aborted) {
+            recording.note_answer();
+        }
         outcome?;
         let Some((captured, verdict)) = captured.zip(recording.verdict()) else {
             return Ok(Fetched::Sent);
@@ -388,7 +406,9 @@ impl Parts {
         if exchange.request.method() != b"GET" {
             return;
         }
-        let Role::Leads(lead) = self.store.role(key, names_user) else { return };
+        let variant = self.store.variant(key, &exchange.request);
+        let seeking = Seeking { names_user, variant, is_apart: false };
+        let Role::Leads(lead) = self.store.role(key, seeking) else { return };
         let mut request = exchange.request.clone();
         // The new reply is for all clients, so this client's conditions and ranges do not apply.
         key::remove_conditions(&mut request);

@@ -120,6 +120,89 @@ fn a_page_is_asked_for_once_again_after_an_error() {
     });
 }
 
+/// Each of these replies may be stored, but must be confirmed before each use.
+#[test]
+fn clients_wait_for_at_most_one_reply_that_must_be_confirmed() {
+    for (fields, confirms) in [
+        ("ETag: W/\"e\"\r\n", true),
+        ("ETag: W/\"{n}\"\r\n", false),
+        ("ETag: \"e\"\r\nCache-Control: max-age=0\r\n", true),
+        ("Last-Modified: Sun, 09 Sep 2001 01:46:40 GMT\r\nCache-Control: no-cache\r\n", true),
+    ] {
+        in_memory(&route("true"), async |world| {
+            let application = Application::slow(world, 2 * SECOND, move |request, number| {
+                let has = |name| request.field(name).is_some();
+                if confirms && (has("if-none-match") || has("if-modified-since")) {
+                    return format!("HTTP/1.1 304 Not Modified\r\n{fields}\r\n");
+                }
+                reply(&fields.replace("{n}", &number.to_string()), "text")
+            });
+            staggered(world, &[""; 8], 4 * SECOND).await;
+            assert_eq!(application.asked(), 8, "{fields}");
+            assert_eq!(staggered(world, &[""; 8], 2 * SECOND).await, ["text"; 8]);
+            assert_eq!(application.asked(), 8, "{fields}");
+            let (reply, _) = begin(world, "").await.await.unwrap();
+            let confirmed = "forebay; fwd=stale; fwd-status=304; stored";
+            assert_eq!(reply.field("cache-status") == Some(confirmed), confirms, "{fields}");
+        });
+    }
+}
+
+#[test]
+fn clients_share_a_page_again_when_its_replies_become_fresh() {
+    in_memory(&route("true"), async |world| {
+        let application = Application::slow(world, 2 * SECOND, |_, number| {
+            let control = if number > 6 { "max-age=4" } else { "no-cache" };
+            let fields = format!("Cache-Control: {control}\r\nETag: \"{number}\"\r\n");
+            reply(&fields, &number.to_string())
+        });
+        staggered(world, &[""; 6], 4 * SECOND).await;
+        assert_eq!(staggered(world, &["", ""], 2 * SECOND).await, ["7", "8"]);
+        assert_eq!(staggered(world, &[""; 2], SECOND / 2).await, ["8", "8"]);
+        // After its lifetime, one request asks, and the others wait.
+        sleep(5 * SECOND).await;
+        assert_eq!(staggered(world, &[""; 3], 2 * SECOND).await, ["9"; 3]);
+        assert_eq!(application.asked(), 9);
+    });
+}
+
+#[test]
+fn clients_wait_only_for_a_reply_that_is_the_same_for_them() {
+    in_memory(&route("true"), async |world| {
+        let application = Application::slow(world, 2 * SECOND, |request, _| {
+            let name = request.field("user-agent").unwrap_or("none").to_owned();
+            reply("Cache-Control: max-age=60\r\nVary: User-Agent\r\n", &name)
+        });
+        let agents: Vec<_> = (0..40).map(|n| format!("User-Agent: x{n}\r\n")).collect();
+        let agents: Vec<&str> = agents.iter().map(|agent| &**agent).collect();
+        // Nothing is known before the first reply. Its end releases all others together.
+        let texts = staggered(world, &agents[..4], 4 * SECOND).await;
+        assert_eq!(texts, ["x0", "x1", "x2", "x3"]);
+        assert_eq!(application.asked(), 4);
+        // A visitor with many names delays no other client, and these share a reply.
+        let (own, other) = ("User-Agent: own\r\n", "User-Agent: other\r\n");
+        let mixed = [own, agents[10], other, agents[11], own, other, agents[12]];
+        let texts = staggered(world, &mixed, 2 * SECOND).await;
+        assert_eq!(texts, ["own", "x10", "other", "x11", "own", "other", "x12"]);
+        assert_eq!(application.asked(), 5);
+        let many: Vec<_> = agents[13..].iter().map(|agent| begin(world, agent)).collect();
+        for client in many {
+            let (_, time) = client.await.await.unwrap();
+            assert!(time <= 2 * SECOND, "{time:?}");
+        }
+        assert_eq!(application.asked(), 27);
+    });
+}
+
+#[test]
+fn clients_wait_for_at_most_one_failure() {
+    in_memory(&route("true"), async |world| {
+        let application = Application::slow(world, 2 * SECOND, |_, _| String::new());
+        staggered(world, &[""; 4], 4 * SECOND).await;
+        assert_eq!(application.asked(), 4);
+    });
+}
+
 /// After the head of a redirect, a browser already requests the page that has changed.
 #[test]
 fn a_change_removes_replies_before_the_client_knows_of_it() {

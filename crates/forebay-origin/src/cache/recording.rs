@@ -52,6 +52,8 @@ pub struct Recording {
     /// bodies.
     large: Option<Box<LargeBody>>,
     asked: u64,
+    /// Number of the request, for [`Stored::number`].
+    number: u64,
     judged: RefCell<Option<(Verdict, ReplyControl, Freshness)>>,
 }
 
@@ -64,7 +66,7 @@ impl Recording {
         (stale, on_error): (Option<Arc<Stored>>, bool),
         (lead, most): (Lead, usize),
     ) -> Self {
-        let arriving = lead.arriving();
+        let (arriving, number) = (lead.arriving(), lead.number());
         let is_larger = |disk: &Disk| settings.max_size as u64 > disk.in_memory();
         let disk = lead.disk().filter(|(disk, _)| is_larger(disk));
         let large = disk.map(|disk| Box::new(LargeBody::new(disk, settings.max_size)));
@@ -79,6 +81,7 @@ impl Recording {
             large,
             most,
             asked: wall_clock(),
+            number,
             judged: RefCell::new(None),
         }
     }
@@ -91,6 +94,14 @@ impl Recording {
     /// Takes the lead. Returns `None` if the lead was already taken, so that no requests wait.
     pub fn take_lead(&self) -> Option<Lead> {
         self.lead.borrow_mut().take()
+    }
+
+    /// Records that the origin has answered, or has failed. Requests that waited for this reply and
+    /// cannot use it then ask the origin together.
+    pub fn note_answer(&self) {
+        if let Some(lead) = &*self.lead.borrow() {
+            lead.note_answer();
+        }
     }
 
     /// Takes the body that was written to disk, or `None` if there is no such body.
@@ -117,7 +128,8 @@ impl Recording {
         let judged = self.judged.borrow_mut().take();
         let (control, freshness) =
             judged.map(|(_, control, freshness)| (control, freshness)).unwrap_or_default();
-        Stored::new(&Arrival { status, lines, control, freshness }, request, body)
+        let arrival = Arrival { status, lines, control, freshness };
+        Stored { number: self.number, ..Stored::new(&arrival, request, body) }
     }
 
     /// Returns the reply `stale` after a 304 has confirmed it, with the field lines `lines`. If
@@ -133,7 +145,8 @@ impl Recording {
         let reply = (stale.status, &lines[..]);
         let refusal = Refusal::of(&control, reply, &freshness, self.circumstances);
         let arrival = Arrival { status: stale.status, lines: &[], control, freshness };
-        (stale.confirmed(&arrival, lines, request), refusal)
+        let confirmed = stale.confirmed(&arrival, lines, request);
+        (Stored { number: self.number, ..confirmed }, refusal)
     }
 
     fn freshness(&self, status: u16, lines: &[u8]) -> (ReplyControl, Freshness) {

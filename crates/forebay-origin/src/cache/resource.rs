@@ -1,5 +1,6 @@
 //! Stored replies of one key.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use forebay_net::head::Request;
 use tokio::time::Instant;
 
 use super::stored::Stored;
+use super::vary::Variant;
 
 /// Maximum number of variants of one resource. A further variant replaces the oldest.
 const VARIANTS: usize = 32;
@@ -65,7 +67,23 @@ impl Resource {
     }
 }
 
+impl Resource {
+    /// Returns the hash of the values that `request` has for the names in `Vary` of all replies.
+    pub fn variant(&self, request: &Request) -> u64 {
+        let names = self.variants.iter().flat_map(|stored| stored.variant.names());
+        let names: BTreeSet<&str> = names.collect();
+        Variant::hash_for(names, request)
+    }
+}
+
 impl Passing {
+    /// Records that a reply was stored. `names_user` is true if its request names a user. Otherwise
+    /// requests that name a user pass as before.
+    pub fn note_stored(&mut self, names_user: bool) {
+        let users = self.users.filter(|_| !names_user);
+        *self = Self { users, ..Self::default() };
+    }
+
     /// Records that a reply could not be stored.
     pub fn record(&mut self, why: Unstorable) {
         let end = Some(Instant::now() + PASSING);

@@ -1,23 +1,22 @@
 //! Stored replies of all routes, bounded by bytes.
 
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use forebay_admin::{CacheRow, Purge};
 use forebay_net::head::Request;
 use quick_cache::sync::Cache;
 use quick_cache::{DefaultHashBuilder, Lifecycle, OptionsBuilder, Weighter};
-use tokio::sync::Semaphore;
 
 use super::aliases::{ALIAS_SIZE, Aliases};
 use super::disk::index::{EntryName, FIRST_EPOCH};
 use super::disk::{Disk, Spill};
 use super::purging::{CachedRoute, PurgedReply, Purging, RouteKeys};
-use super::resource::{Passing, Resource, Unstorable};
+use super::resource::{Resource, Unstorable};
 use super::resource_key::{ChangedKeys, Key, KeyHash};
+use super::running::{Fetch, Running, Seeking, Wait};
 use super::stored::{Stored, StoredBody};
 
 /// Lifetime in seconds of replies that are not worth a file.
@@ -100,7 +99,7 @@ impl Counts {
 /// only under the lock of this struct, so that a removal does not miss the reply.
 #[derive(Debug, Default)]
 struct Fetches {
-    by_key: HashMap<Key, Arc<Fetch>>,
+    running: Running,
     /// Number of removals. If it has changed since a reply was read from the disk, the reply is
     /// not put into memory.
     removals: u64,
@@ -108,18 +107,6 @@ struct Fetches {
     purging: usize,
     /// Aliases of the requests and of the replies in memory.
     aliases: Aliases,
-}
-
-/// A request to an origin. Other requests may wait for it.
-#[derive(Debug)]
-struct Fetch {
-    /// Closed when the request has ended.
-    ended: Semaphore,
-    /// True if the resource changed after the request was sent.
-    is_outdated: AtomicBool,
-    /// True if other requests do not wait for this request. Either the end of the request depends
-    /// on the client, or its reply can probably not be stored.
-    is_slow: AtomicBool,
 }
 
 /// Result of a lookup.
@@ -151,9 +138,6 @@ pub struct Lead {
     key: Key,
     fetch: Arc<Fetch>,
 }
-
-/// Waits for the request of another client.
-pub struct Wait(Arc<Fetch>);
 
 #[derive(Clone)]
 struct ByBytes;
@@ -284,9 +268,7 @@ impl Store {
     /// Removes a resource from memory. A reply for this resource that is arriving now is not
     /// stored.
     fn remove(&self, fetches: &mut Fetches, key: &Key) {
-        if let Some(fetch) = fetches.by_key.get(key) {
-            fetch.is_outdated.store(true, Ordering::Relaxed);
-        }
+        fetches.running.outdate(key);
         self.resources.remove(key);
         self.list_alias(fetches, key);
     }
@@ -299,7 +281,7 @@ impl Store {
         }
         let has_replies = |resource: Arc<Resource>| !resource.variants.is_empty();
         let is_live =
-            fetches.by_key.contains_key(key) || self.resources.peek(key).is_some_and(has_replies);
+            fetches.running.contains(key) || self.resources.peek(key).is_some_and(has_replies);
         fetches.aliases.set(key, is_live);
     }
 
@@ -329,22 +311,26 @@ impl Store {
         self.put(&mut fetches, key, resource);
     }
 
-    /// Returns the role of a request for `key`: it leads if no other request asks the origin for
-    /// this key. `names_user` is true if the request names a user.
-    pub fn role(self: &Arc<Self>, key: &Key, names_user: bool) -> Role {
+    /// Returns the hash of the values that `request` has for the names in `Vary` of the replies in
+    /// memory.
+    pub fn variant(&self, key: &Key, request: &Request) -> u64 {
+        self.resources.peek(key).map_or(0, |resource| resource.variant(request))
+    }
+
+    /// Returns the role of a request for `key`.
+    pub fn role(self: &Arc<Self>, key: &Key, seeking: Seeking) -> Role {
         let mut fetches = self.fetches();
-        if let Some(fetch) = fetches.by_key.get(key) {
-            let is_slow = fetch.is_slow.load(Ordering::Relaxed);
-            return if is_slow { Role::Passes } else { Role::Waits(Wait(fetch.clone())) };
+        if let Some(fetch) = fetches.running.awaited(key, seeking) {
+            return if fetch.is_slow() {
+                Role::Passes
+            } else {
+                Role::Waits(Wait::new(fetch.clone()))
+            };
         }
         let resource = self.resources.peek(key);
-        let is_slow = resource.is_some_and(|resource| resource.passing.is_probed(names_user));
-        let fetch = Arc::new(Fetch {
-            ended: Semaphore::new(0),
-            is_outdated: false.into(),
-            is_slow: is_slow.into(),
-        });
-        fetches.by_key.insert(key.clone(), fetch.clone());
+        let is_slow =
+            resource.is_some_and(|resource| resource.passing.is_probed(seeking.names_user));
+        let fetch = fetches.running.begin(key, seeking, is_slow);
         self.list_alias(&mut fetches, key);
         Role::Leads(Lead { store: self.clone(), key: key.clone(), fetch })
     }
@@ -391,9 +377,7 @@ impl Store {
             fetches.removals += 1;
             // The tags of replies that are now arriving are unknown, so none of these replies is
             // stored.
-            for fetch in fetches.by_key.values() {
-                fetch.is_outdated.store(true, Ordering::Relaxed);
-            }
+            fetches.running.outdate_all();
         }
         let (mut count, names) = self.purge_memory(purge);
         // A request may have found a purged reply in memory, and may be giving it to the disk. This
@@ -484,11 +468,21 @@ impl Lead {
         Arriving { store: self.store.clone(), bytes: Cell::new(0) }
     }
 
+    /// Returns the number of the request, for [`Stored::number`].
+    pub fn number(&self) -> u64 {
+        self.fetch.number
+    }
+
+    /// Records that the origin has answered, or has failed.
+    pub fn note_answer(&self) {
+        self.fetch.note_answer();
+    }
+
     /// Stores the reply. Does nothing if the reply was removed while it arrived. The new reply
     /// replaces `replaced`, and a stored reply with the same variant.
     pub fn store(&self, stored: &Arc<Stored>, replaced: Option<&Arc<Stored>>) {
         let mut fetches = self.store.fetches();
-        if self.fetch.is_outdated.load(Ordering::Relaxed) {
+        if self.is_outdated(&fetches, stored) {
             return;
         }
         let mut resource = self.resource_without(stored, replaced);
@@ -523,7 +517,7 @@ impl Lead {
     /// of the resource came while the large reply arrived, discards the large reply.
     pub fn store_large(&self, spill: Spill, stored: &Stored, replaced: Option<&Arc<Stored>>) {
         let mut fetches = self.store.fetches();
-        if self.fetch.is_outdated.load(Ordering::Relaxed) {
+        if self.is_outdated(&fetches, stored) {
             return;
         }
         let is_moved = replaced.is_some_and(|replaced| replaced.variant != stored.variant);
@@ -558,11 +552,21 @@ impl Lead {
         Some((self.store.disk.clone()?, self.key.hash()))
     }
 
+    /// Returns true if the reply `stored` must not be stored: the resource has changed since the
+    /// request began, or the reply to a later request is already stored.
+    fn is_outdated(&self, fetches: &Fetches, stored: &Stored) -> bool {
+        let is_later =
+            |other: &Arc<Stored>| other.number > stored.number && other.variant == stored.variant;
+        let resource = self.store.resources.peek(&self.key);
+        fetches.running.is_outdated(&self.key, &self.fetch)
+            || resource.is_some_and(|resource| resource.variants.iter().any(is_later))
+    }
+
     /// Returns the resource in memory without the replies that `stored` replaces.
     fn resource_without(&self, stored: &Stored, replaced: Option<&Arc<Stored>>) -> Resource {
         let before = self.store.resources.get(&self.key);
         let mut resource = before.map_or_else(Resource::default, |before| Resource::clone(&before));
-        resource.passing = Passing::default();
+        resource.passing.note_stored(self.fetch.names_user);
         resource.variants.retain(|other| {
             let is_replaced = replaced.is_some_and(|replaced| Arc::ptr_eq(replaced, other));
             !is_replaced && other.variant != stored.variant
@@ -598,9 +602,9 @@ impl Lead {
     pub fn let_others_pass(&self) {
         {
             let _fetches = self.store.fetches();
-            self.fetch.is_slow.store(true, Ordering::Relaxed);
+            self.fetch.note_slow();
         }
-        self.fetch.ended.close();
+        self.fetch.end();
     }
 
     /// Records that the reply could not be stored, and why.
@@ -617,20 +621,10 @@ impl Lead {
 impl Drop for Lead {
     fn drop(&mut self) {
         let mut fetches = self.store.fetches();
-        fetches.by_key.remove(&self.key);
+        fetches.running.remove(&self.key, &self.fetch);
         self.store.list_alias(&mut fetches, &self.key);
         drop(fetches);
-        self.fetch.ended.close();
-    }
-}
-
-impl Wait {
-    /// Waits until the other request has ended. Returns false if this takes longer than `limit`, or
-    /// if requests must not wait for the reply.
-    pub async fn ended(self, limit: Duration) -> bool {
-        // The semaphore never gets permits, so `acquire` returns only when it is closed.
-        let has_ended = tokio::time::timeout(limit, self.0.ended.acquire()).await.is_ok();
-        has_ended && !self.0.is_slow.load(Ordering::Relaxed)
+        self.fetch.end();
     }
 }
 
@@ -665,7 +659,9 @@ mod tests {
         let [german, french] = ["de", "fr"].map(|l| request(&format!("Accept-Language: {l}\r\n")));
         let before = reply(b"", &german);
         let removals = store.removals();
-        let Role::Leads(lead) = store.role(&key, false) else { panic!("no other request") };
+        let Role::Leads(lead) = store.role(&key, Seeking::default()) else {
+            panic!("no other request")
+        };
         lead.store(&reply(b"Vary: Accept-Language\r\n", &german), Some(&before));
         store.promote(&key, &before, removals);
         let find = |request| store.find(&key, (request, false), |_| true);
@@ -681,7 +677,9 @@ mod tests {
     }
 
     fn lead(store: &Arc<Store>, key: &Key) -> Lead {
-        let Role::Leads(lead) = store.role(key, false) else { panic!("no other request") };
+        let Role::Leads(lead) = store.role(key, Seeking::default()) else {
+            panic!("no other request")
+        };
         lead
     }
 
@@ -707,6 +705,48 @@ mod tests {
         assert_eq!(store.fetches().aliases.len(), with_replies);
         store.purge(&Purge { what: forebay_admin::Purged::All, is_soft: false });
         assert_eq!(store.fetches().aliases.len(), 0);
+    }
+
+    fn numbered(lead: &Lead) -> Arc<Stored> {
+        Arc::new(Stored { number: lead.number(), ..Stored::clone(&stored(10)) })
+    }
+
+    #[test]
+    fn of_several_replies_for_one_key_the_one_to_the_last_request_stays() {
+        let store = Store::new(1 << 20, None);
+        let key = Key::from("/");
+        let apart = || {
+            let seeking = Seeking { is_apart: true, ..Seeking::default() };
+            let Role::Leads(lead) = store.role(&key, seeking) else { panic!("it asks apart") };
+            lead
+        };
+        let leads = [apart(), lead(&store, &key), apart()];
+        assert!(matches!(store.role(&key, Seeking::default()), Role::Waits(_)));
+        let replies = leads.each_ref().map(numbered);
+        let kept = |reply| {
+            let resource = store.resource(&key).unwrap();
+            resource.variants.len() == 1 && Arc::ptr_eq(&resource.variants[0], reply)
+        };
+        leads[1].store(&replies[1], None);
+        leads[0].store(&replies[0], None);
+        assert!(kept(&replies[1]));
+        leads[2].store(&replies[2], Some(&replies[0]));
+        assert!(kept(&replies[2]));
+        // A change outdates all requests that have begun before it, and no later ones.
+        let mut changes = ChangedKeys::default();
+        changes.add(key.clone());
+        drop(leads);
+        let leads = [apart(), apart()];
+        store.invalidate(&changes);
+        let late = apart();
+        leads.iter().for_each(|lead| lead.store(&numbered(lead), None));
+        assert!(store.resource(&key).is_none());
+        let reply = numbered(&late);
+        late.store(&reply, None);
+        assert!(kept(&reply));
+        drop((leads, late));
+        let _ = lead(&store, &key);
+        assert!(!store.fetches().running.contains(&key));
     }
 
     #[test]

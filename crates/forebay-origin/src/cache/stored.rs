@@ -173,6 +173,11 @@ pub struct Stored {
     pub etag: Option<Vec<u8>>,
     /// `Last-Modified`, in seconds since 1970.
     pub modified: Option<u64>,
+    /// True if the reply was fresh when it arrived. Otherwise each request must ask the origin.
+    pub was_fresh: bool,
+    /// Number of the request that the origin answered. The number of a later request is larger. The
+    /// number is 0 if the reply was read from disk.
+    pub number: u64,
     /// Says if the reply was also given to the store on disk.
     pub on_disk: OnDisk,
 }
@@ -222,6 +227,8 @@ impl Stored {
         };
         let etag = value(b"etag").map(<[u8]>::to_vec);
         let modified = value(b"last-modified").and_then(parse_date);
+        let control = arrival.control.directives.clone();
+        let was_fresh = arrival.freshness.remaining(0) > 0 && !control.no_cache;
         Self {
             url,
             other_url,
@@ -230,11 +237,13 @@ impl Stored {
             copies,
             freshness: arrival.freshness,
             arrived: Instant::now(),
-            control: arrival.control.directives.clone(),
+            control,
             variant,
             etag,
             modified,
             lines,
+            was_fresh,
+            number: 0,
             on_disk: OnDisk::default(),
         }
     }
@@ -243,6 +252,7 @@ impl Stored {
     /// since 1970.
     pub fn of_entry(entry: EntryHead, is_expired: bool, body: StoredBody, now: u64) -> Self {
         let mut freshness = entry.freshness;
+        let was_fresh = freshness.remaining(0) > 0 && !entry.control.no_cache;
         let resident = now.saturating_sub(entry.arrived);
         freshness.initial_age = freshness.initial_age.saturating_add(resident);
         // If the clock was set back since the reply arrived, the age is unknown, so treat the reply
@@ -255,7 +265,7 @@ impl Stored {
         let of_request = ((entry.url, entry.other_url), entry.variant);
         let stored = Self::of_lines(&arrival, entry.lines, of_request, (body, Arc::default()));
         stored.on_disk.renew(FIRST_EPOCH);
-        stored
+        Self { was_fresh, ..stored }
     }
 
     /// Returns the head of the entry on disk.

@@ -57,9 +57,10 @@ impl Variant {
     }
 
     /// Returns the hash of a list of these names with the values of `request`.
-    pub fn hash_for(names: &[String], request: &Request) -> u64 {
-        let values: Vec<_> = names.iter().map(|name| normalized(name, request)).collect();
-        hash_of(names.iter().zip(&values).map(|(name, value)| (&**name, &value[..])))
+    pub fn hash_for<'a>(names: impl IntoIterator<Item = &'a str>, request: &Request) -> u64 {
+        let fields: Vec<_> =
+            names.into_iter().map(|name| (name, normalized(name, request))).collect();
+        hash_of(fields.iter().map(|(name, value)| (*name, &value[..])))
     }
 
     pub fn size(&self) -> usize {

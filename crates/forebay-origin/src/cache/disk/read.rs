@@ -126,7 +126,9 @@ impl Disk {
             (0, _) | (_, 0) => true,
             (variant, list) => {
                 let names = state.vary.get(usize::from(list) - 1);
-                names.is_none_or(|names| Variant::hash_for(names, request) == variant)
+                names.is_none_or(|names| {
+                    Variant::hash_for(names.iter().map(|name| &**name), request) == variant
+                })
             }
         });
         found
