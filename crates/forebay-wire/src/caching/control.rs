@@ -39,12 +39,17 @@ pub struct CacheControl {
 
 impl CacheControl {
     /// Returns the directives in `values`, which are the lines of one field. Returns `None` if the
-    /// lines contain no directive.
+    /// lines contain no directive. If a line has a quotation mark in a wrong place, adds `private`
+    /// and `no-store`, because the line may hide such a directive.
     pub fn parse<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Option<Self> {
         let mut found = None;
         for value in values {
             for directive in directives(value) {
-                found.get_or_insert_with(Self::default).add(directive);
+                let found = found.get_or_insert_with(Self::default);
+                found.add(directive);
+                if !has_closed_quotes(directive) {
+                    (found.private, found.no_store) = (true, true);
+                }
             }
         }
         found
@@ -133,6 +138,22 @@ pub fn directives(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     parts.map(<[u8]>::trim_ascii).filter(|part| !part.is_empty())
 }
 
+/// Returns true if `directive` contains no quotation mark, or if its argument is a whole quoted
+/// string.
+fn has_closed_quotes(directive: &[u8]) -> bool {
+    let Some(first) = memchr::memchr(b'"', directive) else { return true };
+    let follows_equals = directive[..first].trim_ascii_end().ends_with(b"=");
+    let mut rest = directive[first + 1..].iter();
+    while let Some(byte) = rest.next() {
+        match byte {
+            b'"' => return follows_equals && rest.as_slice().is_empty(),
+            b'\\' => _ = rest.next(),
+            _ => {}
+        }
+    }
+    false
+}
+
 /// Parses a number of seconds, which may be in quotes (RFC 9111 section 5.2). Returns at most
 /// [`MOST_SECONDS`], and `None` if the argument is not a number.
 fn seconds(argument: &[u8]) -> Option<u64> {
@@ -174,6 +195,32 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(control(value).max_age, expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_line_with_a_wrong_quotation_mark_may_hide_private() {
+        for value in [
+            "max-age=60, foo=\"a, private",
+            "max-age=60, foo=\"a\\\", private",
+            "max-age=60, foo\"a, private\"",
+            "max-age=60, foo=\"a\"b, private\"",
+            "max-age=60, foo=a\"b, private\"",
+            "\"max-age=60, private\"",
+            "max-age=60, \"",
+            "max-age=\"60",
+            "max-age=60, foo=\"a\\",
+        ] {
+            let found = control(value);
+            assert!(found.private && found.no_store, "{value}");
+        }
+        let lines = [&b"max-age=60, foo=\"a"[..], b"private\""];
+        assert!(CacheControl::parse(lines).unwrap().private);
+        for value in
+            ["max-age=60, foo=\"a, private\"", "foo = \"\", max-age=60", "foo=\"\\\"\", max-age=60"]
+        {
+            let found = control(value);
+            assert!(!found.private && !found.no_store && found.max_age == Some(60), "{value}");
         }
     }
 
