@@ -66,9 +66,9 @@ fn broken_chunks_are_refused() {
         (b"5\r\nhello\rX", ChunkEnd),
         (b"0\r\n\n", Trailer),
         (b"0\r\na b\r\n\r\n", Trailer),
-        (b"0\r\nTransfer-Encoding: chunked\r\n\r\n", Trailer),
-        (b"0\r\nHost: evil\r\n\r\n", Trailer),
-        (b"0\r\nContent-Length: 1\r\n\r\n", Trailer),
+        (b"0\r\nTransfer-Encoding: chunked\r\n\r\n", ForbiddenTrailer),
+        (b"0\r\nHost: evil\r\n\r\n", ForbiddenTrailer),
+        (b"0\r\nContent-Length: 1\r\n\r\n", ForbiddenTrailer),
         (b"g", ChunkSize),
     ] {
         assert_eq!(chunked(raw), Err(error), "{:?}", String::from_utf8_lossy(raw));
@@ -76,6 +76,20 @@ fn broken_chunks_are_refused() {
     assert_eq!(chunked(&[b'1'; 300]), Err(ChunkExtension));
     let endless = [b"0\r\n".to_vec(), b"a: b\r\n".repeat(2000)].concat();
     assert_eq!(chunked(&endless), Err(Trailer));
+}
+
+#[test]
+fn trailers_of_a_reply_do_not_change_its_framing() {
+    for name in ["Transfer-Encoding", "Host", "content-length"] {
+        let raw = format!("2\r\nok\r\n0\r\nX: 1\r\n{name}: 3\r\n\r\nNEXT");
+        let mut decoder = BodyDecoder::response(ResponseFraming::Chunked).keeping_trailers();
+        assert_eq!(decoder.decode(raw.as_bytes()).unwrap().data, 3..5);
+        assert!(!decoder.has_forbidden_trailer());
+        let step = decoder.decode(&raw.as_bytes()[5..]).unwrap();
+        assert!(step.done && raw[5 + step.consumed..] == *"NEXT", "{name}");
+        assert_eq!(decoder.trailers(), b"X: 1\r\n");
+        assert!(decoder.has_forbidden_trailer());
+    }
 }
 
 #[test]

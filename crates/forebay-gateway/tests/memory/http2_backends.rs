@@ -300,7 +300,8 @@ fn trailers_and_interim_replies_come_through() {
                 served.head(id, 103, &[("link", "</a.css>; rel=preload")], false);
                 served.head(id, 200, &[("content-type", "application/grpc")], false);
                 served.data(id, b"message", false);
-                served.trailers(id, &[("grpc-status", "0")]);
+                let trailers = [("grpc-status", "0"), ("content-length", "3"), ("host", "e")];
+                served.trailers(id, &trailers);
             }
             served.flush();
         });

@@ -205,7 +205,8 @@ impl<'a> ReplyReading<'a> {
             if step.done {
                 reply.push(data).await?;
                 reply.finish_with(decoder.trailers()).await?;
-                return Ok(emptied && self.head.keep_alive);
+                let is_clear = emptied && !decoder.has_forbidden_trailer();
+                return Ok(is_clear && self.head.keep_alive);
             }
             if emptied && !data.is_empty() {
                 reply.send(data).await?;

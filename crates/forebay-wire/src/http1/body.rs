@@ -5,10 +5,8 @@ use std::ops::Range;
 
 use memchr::memchr;
 
-use crate::Span;
-
 use super::fields::{Lines, parse_line};
-use super::{Field, HttpError, KnownField, RequestFraming, ResponseFraming, may_be_trailer};
+use super::{HttpError, KnownField, RequestFraming, ResponseFraming, may_be_trailer};
 
 /// Maximum length of a line with a chunk size, in bytes.
 const LINE_LIMIT: usize = 256;
@@ -40,6 +38,10 @@ pub struct BodyDecoder {
     trailer: usize,
     /// Lines of the trailer section that may be forwarded. `None` if all lines are dropped.
     kept: Option<Vec<u8>>,
+    /// True if the body is that of a reply.
+    is_reply: bool,
+    /// True if a trailer concerns framing or routing.
+    has_forbidden_trailer: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,16 +67,17 @@ impl BodyDecoder {
 
     /// Creates a decoder of a response body.
     pub fn response(framing: ResponseFraming) -> Self {
-        Self::new(match framing {
+        let decoder = Self::new(match framing {
             ResponseFraming::None | ResponseFraming::Length(0) => BodyState::Done,
             ResponseFraming::Length(length) => BodyState::Length(length),
             ResponseFraming::Chunked => BodyState::Size,
             ResponseFraming::Close => BodyState::Close,
-        })
+        });
+        Self { is_reply: true, ..decoder }
     }
 
     fn new(state: BodyState) -> Self {
-        Self { state, trailer: 0, kept: None }
+        Self { state, trailer: 0, kept: None, is_reply: false, has_forbidden_trailer: false }
     }
 
     /// Makes the decoder keep the trailer fields that may be forwarded. [`BodyDecoder::trailers`]
@@ -87,6 +90,13 @@ impl BodyDecoder {
     /// Returns the kept trailer fields, as lines that end with CRLF.
     pub fn trailers(&self) -> &[u8] {
         self.kept.as_deref().unwrap_or_default()
+    }
+
+    /// Returns true if the reply had a trailer about framing or routing. Such a trailer has no
+    /// effect, but the sender may be confused about the end of the message, so the caller should
+    /// close the connection.
+    pub fn has_forbidden_trailer(&self) -> bool {
+        self.has_forbidden_trailer
     }
 
     /// Returns true if the body is complete.
@@ -178,7 +188,8 @@ impl BodyDecoder {
     }
 
     /// Checks one trailer line. The line is then kept if it may be forwarded, and dropped
-    /// otherwise. Fields that concern framing or routing are rejected (RFC 9110 section 6.5.1).
+    /// otherwise. Fields of requests that concern framing or routing are rejected (RFC 9110 section
+    /// 6.5.1).
     fn trailer_line(&mut self, rest: &[u8]) -> Result<DecodedBody, HttpError> {
         let room = TRAILER_LIMIT - self.trailer;
         let line = Lines::default().next(rest, room).map_err(|_| HttpError::Trailer)?;
@@ -186,7 +197,13 @@ impl BodyDecoder {
         if line.len() == 2 {
             self.state = BodyState::Done;
         } else {
-            let field = check_trailer(rest, line)?;
+            let field = parse_line(rest, line).map_err(|_| HttpError::Trailer)?;
+            if is_forbidden(field.known) {
+                if !self.is_reply {
+                    return Err(HttpError::ForbiddenTrailer);
+                }
+                self.has_forbidden_trailer = true;
+            }
             if let Some(kept) = self.kept.as_mut().filter(|_| may_be_trailer(field.name.of(rest))) {
                 kept.extend_from_slice(line.of(rest));
             }
@@ -196,13 +213,8 @@ impl BodyDecoder {
     }
 }
 
-fn check_trailer(bytes: &[u8], line: Span) -> Result<Field, HttpError> {
-    let field = parse_line(bytes, line).map_err(|_| HttpError::Trailer)?;
-    let forbidden = matches!(
-        field.known,
-        KnownField::ContentLength | KnownField::TransferEncoding | KnownField::Host
-    );
-    if forbidden { Err(HttpError::Trailer) } else { Ok(field) }
+fn is_forbidden(known: KnownField) -> bool {
+    matches!(known, KnownField::ContentLength | KnownField::TransferEncoding | KnownField::Host)
 }
 
 /// Rejects a size line as soon as its first byte is invalid.

@@ -89,6 +89,8 @@ pub enum HttpError {
     ChunkEnd,
     /// Trailer section that is malformed or too long.
     Trailer,
+    /// Trailer of a request that concerns framing or routing.
+    ForbiddenTrailer,
 }
 
 impl fmt::Display for HttpError {
@@ -98,6 +100,7 @@ impl fmt::Display for HttpError {
             Self::ChunkExtension => "malformed chunk extension",
             Self::ChunkEnd => "chunk not followed by CRLF",
             Self::Trailer => "malformed trailer section",
+            Self::ForbiddenTrailer => "Content-Length, Transfer-Encoding or Host as a trailer",
         })
     }
 }

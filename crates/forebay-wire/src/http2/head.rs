@@ -214,16 +214,22 @@ impl Head {
         Ok(())
     }
 
-    /// Checks decoded trailers. Fails with the rule that the trailers break.
+    /// Checks decoded trailers. Fails with the rule that the trailers break. In a request, they must
+    /// not have fields about framing or routing.
     pub fn finish_trailers(&mut self, decoded: Decoded) -> Result<(), HeadRule> {
+        self.finish_reply_trailers(decoded)?;
+        let forbidden =
+            |entry: &Entry| matches!(entry.known, KnownField::ContentLength | KnownField::Host);
+        let has_forbidden = self.fields.entries().iter().any(forbidden);
+        if has_forbidden { Err(HeadRule::Trailers) } else { Ok(()) }
+    }
+
+    /// Checks decoded trailers of a reply. [`Head::write_trailers`] omits fields about framing or
+    /// routing.
+    pub fn finish_reply_trailers(&mut self, decoded: Decoded) -> Result<(), HeadRule> {
         let found = self.take_pseudo_fields(decoded)?;
         if found.iter().any(Option::is_some) {
             return Err(HeadRule::PseudoField);
-        }
-        let forbidden =
-            |entry: &Entry| matches!(entry.known, KnownField::ContentLength | KnownField::Host);
-        if self.fields.entries().iter().any(forbidden) {
-            return Err(HeadRule::Trailers);
         }
         self.read_fields(Role::Trailers)?;
         Ok(())

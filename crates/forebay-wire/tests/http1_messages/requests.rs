@@ -7,7 +7,9 @@
 use crate::reading::{End, check, requests};
 use End::{Body, Clean, Head, Partial};
 use forebay_wire::http1::HeadError::*;
-use forebay_wire::http1::HttpError::{ChunkEnd, ChunkExtension, ChunkSize, Trailer};
+use forebay_wire::http1::HttpError::{
+    ChunkEnd, ChunkExtension, ChunkSize, ForbiddenTrailer, Trailer,
+};
 
 /// Name, bytes, expected messages, expected end.
 type Row = (&'static str, &'static [u8], &'static [&'static str], End);
@@ -352,9 +354,9 @@ const CHUNKED: &[Row] = &[
     ("CR in an extension", b"PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3;a=b\rc\r\nabc\r\n0\r\n\r\n", &[], Body(ChunkExtension)),
     ("CR in a quoted extension", b"PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3;a=\"\r\"\r\nabc\r\n0\r\n\r\n", &[], Body(ChunkExtension)),
     ("LF in an extension", b"PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3;a\nb\r\nabc\r\n0\r\n\r\n", &[], Body(ChunkSize)),
-    ("trailer with a length", b"PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nContent-Length: 9\r\n\r\n", &[], Body(Trailer)),
-    ("trailer with a coding", b"PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nTransfer-Encoding: chunked\r\n\r\n", &[], Body(Trailer)),
-    ("trailer with a host", b"PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nHost: g\r\n\r\n", &[], Body(Trailer)),
+    ("trailer with a length", b"PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nContent-Length: 9\r\n\r\n", &[], Body(ForbiddenTrailer)),
+    ("trailer with a coding", b"PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nTransfer-Encoding: chunked\r\n\r\n", &[], Body(ForbiddenTrailer)),
+    ("trailer with a host", b"PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nHost: g\r\n\r\n", &[], Body(ForbiddenTrailer)),
     ("trailer folded", b"PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: b\r\n c\r\n\r\n", &[], Body(Trailer)),
     ("trailer that ends in LF", b"PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: b\n\r\n", &[], Body(Trailer)),
     ("a request for a trailer", b"PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nGET /b HTTP/1.0\r\n\r\n", &[], Body(Trailer)),

@@ -144,7 +144,8 @@ const FRAMING: &[Row] = &[
     ("a size of no digit", "GET", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nabcdefg\r\n", &[], Body(ChunkExtension)),
     ("a page in place of chunks", "GET", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n<html>", &[], Body(ChunkSize)),
     ("a chunk longer than said", "GET", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nabc\r\n0\r\n\r\n", &[], Body(ChunkEnd)),
-    ("a trailer that frames", "GET", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nContent-Length: 1\r\n\r\n", &[], Body(Trailer)),
+    ("a trailer that frames", "GET", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nContent-Length: 1\r\n\r\n", &["200 OK 1.1 keep {Transfer-Encoding: chunked}"], Clean),
+    ("a trailer that is folded", "GET", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: b\r\n c\r\n\r\n", &[], Body(Trailer)),
 ];
 
 #[rustfmt::skip]

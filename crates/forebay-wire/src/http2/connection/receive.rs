@@ -306,7 +306,11 @@ impl Connection {
     /// Handles decoded trailers, which end the peer's side of the stream. Returns an error if the
     /// trailers break a rule or a limit, or if the body is too short.
     fn trailers(&mut self, id: u32, mut head: Box<Head>, decoded: Decoded, end: bool) -> Found {
-        let checked = if end { head.finish_trailers(decoded) } else { Err(HeadRule::TrailersEnd) };
+        let checked = match self.role {
+            _ if !end => Err(HeadRule::TrailersEnd),
+            Role::Server => head.finish_trailers(decoded),
+            Role::Client => head.finish_reply_trailers(decoded),
+        };
         if let Err(rule) = checked {
             self.recycle(head);
             return Err(Http2Error::stream(id, Rule::Head(rule)));
