@@ -114,6 +114,23 @@ fn a_stale_reply_is_confirmed_or_replaced() {
     });
 }
 
+/// The public tests of caches expect this.
+#[test]
+fn a_304_with_another_etag_refreshes_the_stored_reply_but_not_its_etag() {
+    in_memory(&route("true"), async |world| {
+        let application = Application::start(world, |_, number| match number {
+            1 => reply("Cache-Control: max-age=0\r\nETag: \"a\"\r\n", "text"),
+            _ => "HTTP/1.1 304 Not Modified\r\nETag: \"b\"\r\nCache-Control: max-age=60\r\n\r\n"
+                .into(),
+        });
+        for _ in 0..3 {
+            let stored = get(world, "/", "").await;
+            assert_eq!((stored.text(), stored.field("etag")), ("text", Some("\"a\"")));
+        }
+        assert_eq!(application.asked(), 2);
+    });
+}
+
 /// Asserts that a 304 is for one client, for example because it sets a cookie. `then` are the field
 /// lines of each 304. If `is_removed` is true, the first 304 also removes the stored reply.
 fn confirmed_for_one(then: &'static str, is_removed: bool) {
