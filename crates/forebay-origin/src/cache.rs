@@ -68,6 +68,9 @@ pub fn digest(described: &[u8]) -> [u8; 16] {
 
 /// Maximum time that a request waits for the reply to another request.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Maximum number of other requests for whose reply a request waits. Otherwise clients that abort
+/// their requests, or change the resource, could delay others for a long time.
+const MOST_WAITS: usize = 2;
 
 /// An origin whose replies are stored.
 pub struct CachedOrigin {
@@ -156,13 +159,13 @@ impl Parts {
         let circumstances = self.circumstances(&exchange.request, fields);
         let has_conditions = fields.has_conditions;
         let deadline = Instant::now() + PATIENCE;
-        let mut has_waited = false;
+        let mut waits = 0;
         // Hash of the values for `Vary` that this request had when it waited for an answer.
         let mut answered = None;
         let (lead, stale) = loop {
             let stale = match self.find_all(&key, &exchange.request, circumstances).await {
                 CacheLookup::Reply(stored) if stored.is_fresh() => {
-                    let handled = if has_waited { Handled::Collapsed } else { Handled::Hit };
+                    let handled = if waits > 0 { Handled::Collapsed } else { Handled::Hit };
                     Counts::add(&self.store.counts.hits);
                     self.store.note_hit(&stored, || key.clone());
                     return send(exchange, &stored, (handled, has_conditions)).await;
@@ -188,8 +191,9 @@ impl Parts {
             let variant = self.store.variant(&key, &exchange.request);
             // The last reply for this request was of no use to others, so the next one probably is
             // not, either. If requests waited for it, they would ask the origin one after another.
-            let is_apart =
-                answered == Some(variant) || stale.as_ref().is_some_and(|stale| !stale.was_fresh);
+            let is_apart = answered == Some(variant)
+                || waits == MOST_WAITS
+                || stale.as_ref().is_some_and(|stale| !stale.was_fresh);
             let names_user = circumstances.names_user();
             match self.store.role(&key, Seeking { names_user, variant, is_apart }) {
                 Role::Leads(lead) => break (lead, stale),
@@ -206,7 +210,7 @@ impl Parts {
                         WaitEnd::Aborted => {}
                         WaitEnd::Slow => return self.pass(exchange).await,
                     }
-                    has_waited = true;
+                    waits += 1;
                 }
                 Role::Passes => return self.pass(exchange).await,
             }

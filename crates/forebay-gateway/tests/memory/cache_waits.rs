@@ -203,6 +203,46 @@ fn clients_wait_for_at_most_one_failure() {
     });
 }
 
+/// Other clients change the page again and again, or abort their requests for it.
+#[test]
+fn clients_wait_for_at_most_two_requests_that_end_without_a_reply_to_store() {
+    in_memory(&route("true"), async |world| {
+        let application = Application::slow(world, SECOND, |_, number| {
+            reply("Cache-Control: max-age=60\r\n", &number.to_string())
+        });
+        let changing = async || {
+            for _ in 0..20 {
+                let post = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n";
+                world.client().send(post).await;
+                sleep(SECOND / 2).await;
+            }
+        };
+        tokio::join!(staggered(world, &[""; 16], 3 * SECOND), changing());
+        assert!(application.asked() >= 20);
+        sleep(SECOND).await;
+        application.asked();
+        let request = "GET /other HTTP/1.1\r\nHost: h\r\n\r\n";
+        let mut clients: Vec<_> = (0..8).map(|_| world.client()).collect();
+        for client in &mut clients {
+            client.send(request).await;
+        }
+        sleep(SECOND / 10).await;
+        let mut last = world.client();
+        last.send(request).await;
+        let last = spawn_local(async move {
+            let began = Instant::now();
+            assert_eq!(last.reply("GET").await.status(), 200);
+            began.elapsed()
+        });
+        for client in clients {
+            sleep(SECOND * 8 / 10).await;
+            drop(client);
+        }
+        let time = last.await.unwrap();
+        assert!(time <= 3 * SECOND && application.asked() >= 3, "{time:?}");
+    });
+}
+
 /// After the head of a redirect, a browser already requests the page that has changed.
 #[test]
 fn a_change_removes_replies_before_the_client_knows_of_it() {

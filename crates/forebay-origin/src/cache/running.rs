@@ -70,7 +70,8 @@ pub struct Wait(Arc<Fetch>);
 pub enum WaitEnd {
     /// The origin has answered the other request, or has failed.
     Answered,
-    /// The other request has ended without an answer of the origin.
+    /// The other request has ended without an answer of the origin, or the resource has changed
+    /// meanwhile.
     Aborted,
     /// The reply takes too long.
     Slow,
@@ -106,6 +107,10 @@ impl Running {
     /// Removes a request that has ended. The caller then calls [`Fetch::end`].
     pub fn remove(&mut self, key: &Key, fetch: &Arc<Fetch>) {
         let Some(of_key) = self.by_key.get_mut(key) else { return };
+        if fetch.number <= of_key.outdated {
+            // The reply was not stored, but the next one can be.
+            fetch.has_answer.store(false, Ordering::Relaxed);
+        }
         of_key.count -= 1;
         if of_key.count == 0 {
             self.by_key.remove(key);
