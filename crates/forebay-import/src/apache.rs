@@ -14,6 +14,7 @@ mod includes;
 mod index;
 mod listeners;
 mod media;
+mod mounts;
 mod named_files;
 mod names;
 mod narrow;
@@ -36,6 +37,8 @@ use std::path::{Path, PathBuf};
 use crate::draft::Draft;
 use crate::keys::Keys;
 use crate::source::ImportError;
+pub use htaccess::TOO_MANY;
+pub use mounts::translate as translate_mounts;
 use syntax::{Directive, is, line};
 
 /// The state of a translation.

@@ -128,3 +128,73 @@ fn an_application_of_an_owner_without_a_name_does_not_run_as_root() {
     let site = fs::read_to_string(folder.path().join("site.toml")).unwrap();
     assert_eq!(site.contains("user = \"www-data\""), is_root, "{site}");
 }
+
+/// Writes the files of an application whose `.htaccess` files restrict access.
+fn closed_parts(folder: &Folder) {
+    folder.write("conf/.htaccess", "<IfModule mod_authz_core.c>\nRequire all denied\n</IfModule>");
+    folder.write("data/x y*/.htaccess", "Deny from all");
+    folder.write("users/.htaccess", "AuthType Basic\nAuthUserFile /none\nRequire valid-user");
+    folder.write("htaccess", "Require all denied");
+    fs::create_dir_all(folder.path().join("linked")).unwrap();
+    symlink("../htaccess", folder.path().join("linked/.htaccess")).unwrap();
+    folder.write(
+        ".htaccess",
+        "<FilesMatch \"^(VERSION|secret.*)$\">\nRequire all denied\n</FilesMatch>\n\
+         RewriteEngine on\nRewriteRule ^(temp|logs)/ - [F]\n",
+    );
+    for dir in ["conf", "conf/deep/er", "data/x y*", "users", "linked", "temp", "open"] {
+        folder.write(&format!("{dir}/a.txt"), "text");
+        folder.write(&format!("{dir}/a.php"), "<?php echo 'ran';");
+        folder.write(&format!("{dir}/index.html"), "index");
+    }
+    folder.write("open/VERSION", "text");
+    folder.write("secret.php", "<?php echo 'ran';");
+}
+
+#[test]
+fn what_htaccess_files_refuse_is_refused() {
+    let folder = Folder::new();
+    closed_parts(&folder);
+    let is_php = peer::has_php_fpm();
+    folder.write(if is_php { "index.php" } else { "index.html" }, "home");
+    let dir = folder.path().to_owned();
+    let report = init(&dir);
+    for file in ["", "conf/", "data/x y*/", "users/", "linked/"] {
+        assert!(report.contains(&format!("\nread {file}.htaccess,")), "{report}");
+    }
+    assert!(
+        report.contains("note: the site refuses more than Apache: users/.htaccess"),
+        "{report}"
+    );
+    let file = dir.join("site.toml");
+    let listen = ["--threads", "1", "--listen", "127.0.0.1:0"];
+    let forebay = serve_arguments(folder, &[&listen[..], &[file.to_str().unwrap()]].concat());
+    for path in ["/conf", "/data/x%20y*", "/users", "/linked", "/temp", "/conf/deep"] {
+        for end in ["/", "/a.txt", "/a.php", "/a.php/x", "/none", "/%61.txt", "/./a.txt"] {
+            let path = format!("{path}{end}");
+            assert_eq!(forebay.get(&path).status, 403, "{path}");
+        }
+        assert_eq!(forebay.get(path).status, 403, "{path}");
+    }
+    for path in ["//conf/a.txt", "/open/../conf/a.txt", "/open/VERSION", "/secret.php/x"] {
+        assert_eq!(forebay.get(path).status, 403, "{path}");
+    }
+    assert_eq!(forebay.get("/").text(), "home", "{}", forebay.output());
+    assert_eq!(forebay.get("/open/a.txt").text(), "text");
+    assert!(!is_php || forebay.get("/open/a.php").text() == "ran", "{}", forebay.output());
+}
+
+#[test]
+fn a_site_that_htaccess_closes_is_closed() {
+    let folder = Folder::new();
+    folder.write("index.html", "page");
+    folder.write("vendor/.htaccess", "deny from all");
+    folder.write(".htaccess", "Require ip 10.1.2.3");
+    let dir = folder.path().to_owned();
+    let forebay = site(folder, &dir);
+    for path in ["/", "/index.html", "/vendor/x", "/site.toml"] {
+        assert_eq!(forebay.get(path).status, 403, "{path}");
+    }
+    let site = fs::read_to_string(dir.join("site.toml")).unwrap();
+    assert!(site.contains("The routes above refuse all requests of this route:"), "{site}");
+}

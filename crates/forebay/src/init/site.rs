@@ -7,6 +7,8 @@ use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
+use forebay_import::Refusals;
+
 use super::detect;
 use super::found::{Detected, FoundApp, SITE_FILE};
 use super::look::Look;
@@ -24,10 +26,12 @@ pub fn write(dir: &Path, force: bool) -> Result<String, String> {
     let Some((main, others)) = all.split_first() else {
         return Err(format!("{shown}: found nothing to serve; looked for {}", detect::MARKS));
     };
-    let chosen = Chosen::of(main, others, &look);
+    let mut chosen = Chosen::of(main, others, &look);
+    chosen.refusals = forebay_import::refusals(dir, &chosen.mounts())
+        .map_err(|error| format!("cannot read the .htaccess files of {shown}: {error}"))?;
     let file = dir.join(SITE_FILE);
     let existed = file.symlink_metadata().is_ok();
-    save(dir, &file, &text::site(&chosen), force)
+    save(dir, &file, &text::site(&chosen, dir), force)
         .map_err(|error| not_saved(&file, &error, existed))?;
     Ok(report(&chosen, others, &file, existed))
 }
@@ -46,6 +50,8 @@ struct Chosen<'a> {
     has_vendor: bool,
     /// The user of the application's processes.
     user: Option<String>,
+    /// The rules of the `.htaccess` files.
+    refusals: Refusals,
 }
 
 impl<'a> Chosen<'a> {
@@ -69,7 +75,28 @@ impl<'a> Chosen<'a> {
             statics,
             has_vendor: look.is_dir("vendor"),
             user: user(look, &main.app),
+            refusals: Refusals::default(),
         }
+    }
+
+    /// Returns the URL paths whose directories Forebay serves itself, with these directories.
+    fn mounts(&self) -> Vec<(&'a str, &'a str)> {
+        let root = match &self.main.app {
+            FoundApp::Files { root, .. } | FoundApp::Php { root, .. } => Some(*root),
+            FoundApp::CgiBin { .. } => self.files,
+            FoundApp::Mono => Some("."),
+            _ => None,
+        };
+        let mut mounts: Vec<_> = root.map(|root| ("/", root)).into_iter().collect();
+        mounts.extend(self.statics.map(|(dir, path)| match path.trim_end_matches("/*") {
+            "" => ("/", dir),
+            path => (path, dir),
+        }));
+        let is_cgi = self.has_cgi_bin || matches!(self.main.app, FoundApp::CgiBin { .. });
+        if is_cgi && root != Some(".") {
+            mounts.push(("/cgi-bin", "cgi-bin"));
+        }
+        mounts
     }
 }
 
@@ -135,6 +162,15 @@ fn report(chosen: &Chosen<'_>, others: &[Detected], file: &Path, existed: bool) 
         let first = quote::line(&chosen.main.mark);
         lines.push(format!("not used, because {first} comes first: {}", rest.join(", ")));
     }
+    let refusals = &chosen.refusals;
+    lines.extend(refusals.files.iter().map(|file| {
+        format!("read {}, the access rules of Apache", quote::line(&file.to_string_lossy()))
+    }));
+    let refused = refusals
+        .notes
+        .iter()
+        .map(|note| format!("note: the site refuses more than Apache: {}", quote::line(note)));
+    lines.extend(refused);
     lines.extend(notes(chosen).map(|note| format!("note: {note}")));
     let verb = if existed { "replaced" } else { "wrote" };
     lines.push(format!("{verb} {}", quote::line(&file.to_string_lossy())));
@@ -158,7 +194,7 @@ fn notes(chosen: &Chosen<'_>) -> impl Iterator<Item = String> {
              staticfiles, `init site` adds a route for them"
                 .to_owned(),
         ),
-        FoundApp::Files { listing: true, .. } => {
+        FoundApp::Files { listing: true, .. } if chosen.refusals.allows_listing => {
             Some("every client can list and read these files".to_owned())
         }
         _ => None,

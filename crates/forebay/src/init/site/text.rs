@@ -1,6 +1,8 @@
 //! The text of `site.toml`.
 
-use super::{Chosen, FoundApp};
+use std::path::Path;
+
+use super::{Chosen, FoundApp, SITE_FILE};
 use crate::init::quote;
 
 const HEAD: &str = "\
@@ -33,12 +35,46 @@ exec "$3/bin/catalina.sh" run
 "#;
 
 /// Returns the content of the site's configuration file.
-pub fn site(chosen: &Chosen<'_>) -> String {
-    let mut text = HEAD.to_owned();
+pub fn site(chosen: &Chosen<'_>, dir: &Path) -> String {
+    let mut head = HEAD.to_owned();
     if matches!(chosen.main.app, FoundApp::Servlet { tomcat: None }) {
         // The servlet container usually listens on port 8080, so Forebay needs another port.
-        text = text.replace("127.0.0.1:8080", "127.0.0.1:8000");
+        head = head.replace("127.0.0.1:8080", "127.0.0.1:8000");
     }
+    let (routes, apps) = (routes(chosen), apps(chosen));
+    if chosen.refusals.routes.is_empty() {
+        return head + &routes + &apps;
+    }
+    head +=
+        "\n  # The routes with the name of an .htaccess file refuse what it refuses in Apache.\n";
+    head += chosen.refusals.routes.trim_start_matches('\n');
+    let routes = reached(&head, &routes, &apps, dir);
+    head + &routes + &apps
+}
+
+/// Returns the routes, with those that get no requests as comments, because the routes in `head`
+/// refuse these requests. Forebay accepts no route without requests.
+fn reached(head: &str, routes: &str, apps: &str, dir: &Path) -> String {
+    let mut kept = String::new();
+    for route in routes.split_inclusive("\n\n") {
+        let site = format!("{head}{kept}{route}{apps}");
+        let parsed = forebay_conf::parse(&site, SITE_FILE, dir);
+        let is_idle = parsed.is_err_and(|error| error.to_string().contains("no request reaches"));
+        if is_idle {
+            kept.push_str("\n  # The routes above refuse all requests of this route:\n");
+            let lines = route.lines().map(|line| line.trim_start_matches([' ', '#']));
+            let lines = lines.filter(|line| !line.is_empty());
+            kept.extend(lines.map(|line| format!("  # {line}\n")));
+        } else {
+            kept += route;
+        }
+    }
+    kept
+}
+
+/// Returns the routes of the application and its files.
+fn routes(chosen: &Chosen<'_>) -> String {
+    let mut text = String::new();
     if chosen.has_cgi_bin {
         text += &cgi_route();
     }
@@ -46,7 +82,9 @@ pub fn site(chosen: &Chosen<'_>) -> String {
         FoundApp::CgiBin { .. } => {
             cgi_route() + &chosen.files.map(files_beside_scripts).unwrap_or_default()
         }
-        FoundApp::Files { root, listing, entry } => files(root, *listing, *entry),
+        FoundApp::Files { root, listing, entry } => {
+            files(root, *listing && chosen.refusals.allows_listing, *entry)
+        }
         FoundApp::Php { root, entry, is_wordpress } => php(chosen, root, *entry, *is_wordpress),
         FoundApp::Servlet { tomcat: None } => route(
             "A servlet container that you start. Its connector listens on port 8080.",
@@ -60,6 +98,12 @@ pub fn site(chosen: &Chosen<'_>) -> String {
         FoundApp::Servlet { .. } => private(&[]) + &statics(chosen) + &all(),
         _ => statics(chosen) + &all(),
     };
+    text
+}
+
+/// Returns the tables of the applications.
+fn apps(chosen: &Chosen<'_>) -> String {
+    let mut text = String::new();
     let app = app(&chosen.main.app);
     if !app.is_empty() {
         text += "\n[app.app]\n";
