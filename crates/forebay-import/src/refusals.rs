@@ -23,6 +23,8 @@ pub struct Refusals {
     pub notes: Vec<String>,
     /// True if all directories may have a listing.
     pub allows_listing: bool,
+    /// The path that answers for missing files of the URL path `/`, for the key `fallback_to`.
+    pub fallback: Option<String>,
 }
 
 /// Reads the access files below directories. Each mount is a URL path, such as `/` or `/static`,
@@ -51,6 +53,7 @@ pub fn refusals(base: &Path, mounts: &[(&str, &str)]) -> std::io::Result<Refusal
         None => true,
     };
     let allows_listing = routes.iter().all(has_listing);
+    let fallback = routes.iter().find_map(|route| fallback(route, keys));
     let mut found = RefusedRoutes { mounts, base, files: draft.access_files, kept: Vec::new() };
     routes.into_iter().for_each(|route| found.add(route));
     let unread = draft.notes.0.iter().filter_map(|note| match &*note.directive {
@@ -59,7 +62,24 @@ pub fn refusals(base: &Path, mounts: &[(&str, &str)]) -> std::io::Result<Refusal
     });
     let unread: Vec<String> = unread.collect();
     let found = found.finish(keys);
-    Ok(Refusals { allows_listing, notes: [unread, found.notes].concat(), ..found })
+    Ok(Refusals { allows_listing, fallback, notes: [unread, found.notes].concat(), ..found })
+}
+
+/// Returns the path that a route for all paths names in `fallback_to`. Returns `None` for a path
+/// that Forebay refuses.
+fn fallback(route: &DraftRoute, keys: &Keys) -> Option<String> {
+    let Some(Value::Text(to)) = route.keys.get("fallback_to") else { return None };
+    let mut draft = alone(vec![route.clone()]);
+    crate::accept::accept(&mut draft, keys);
+    let routes = draft.sites.iter().flat_map(|site| &site.routes);
+    let is_kept = routes.into_iter().any(|route| route.keys.get("fallback_to").is_some());
+    (is_kept && route.matcher == Matcher::path("/*")).then(|| to.clone())
+}
+
+/// Returns the draft of a site with these routes.
+fn alone(routes: Vec<DraftRoute>) -> Draft {
+    let listen = vec!["127.0.0.1:8080".into()];
+    Draft { sites: vec![DraftSite { listen, routes, ..DraftSite::default() }], ..Draft::default() }
 }
 
 struct RefusedRoutes<'a> {
@@ -147,9 +167,7 @@ impl RefusedRoutes<'_> {
 
     /// Returns the routes as a text.
     fn finish(self, keys: &Keys) -> Refusals {
-        let listen = vec!["127.0.0.1:8080".into()];
-        let site = DraftSite { listen, routes: self.kept.clone(), ..DraftSite::default() };
-        let mut draft = Draft { sites: vec![site], ..Draft::default() };
+        let mut draft = alone(self.kept.clone());
         if !self.kept.is_empty() {
             crate::accept::accept(&mut draft, keys);
         }
@@ -262,9 +280,27 @@ mod tests {
             assert_eq!(found.files.len(), 1);
         }
         assert!(!of("Options -Indexes").allows_listing);
+        assert_eq!(of("FallbackResource /index.php").fallback, None, "only for a part");
         for mounts in [&[][..], &[("/", "none")], &[("/none", "none")]] {
             let found = refusals(Path::new("/proc/self/fdinfo"), mounts).unwrap();
             assert!(found.routes.is_empty() && found.files.is_empty(), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn the_script_for_missing_files_is_found() {
+        let cond = "RewriteEngine on\nRewriteCond %{REQUEST_FILENAME} !-f\n";
+        for (rule, expected) in [
+            ("RewriteRule ^ index.php [L]", Some("/index.php")),
+            ("RewriteRule (.*) doku.php?id=$1 [QSA,L]", Some("/doku.php?id={rest}")),
+            ("#RewriteRule ^ index.php [L]", None),
+            ("RewriteRule . - [F]", None),
+            ("RewriteRule ^ /x\u{1}{y [L]", None),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::write(dir.path().join(".htaccess"), format!("{cond}{rule}\n")).unwrap();
+            let found = refusals(dir.path(), &[("/", ".")]).unwrap().fallback;
+            assert_eq!(found.as_deref(), expected, "{rule}");
         }
     }
 

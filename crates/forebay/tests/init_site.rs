@@ -198,3 +198,26 @@ fn a_site_that_htaccess_closes_is_closed() {
     let site = fs::read_to_string(dir.join("site.toml")).unwrap();
     assert!(site.contains("The routes above refuse all requests of this route:"), "{site}");
 }
+
+#[test]
+fn only_a_front_controller_gets_paths_without_a_file() {
+    if !peer::has_php_fpm() {
+        return;
+    }
+    let missing = "RewriteEngine on\nRewriteCond %{REQUEST_FILENAME} !-f\n";
+    for (rules, expected) in [
+        (format!("{missing}RewriteRule (.*) page.php?id=$1 [L]"), (200, "page a/b")),
+        (format!("{missing}#RewriteRule ^ index.php\nRewriteRule ^bin/ - [F]"), (404, "")),
+    ] {
+        let folder = Folder::new();
+        folder.write("index.php", "<?php echo 'index';");
+        folder.write("page.php", "<?php echo 'page ', $_GET['id'];");
+        folder.write(".htaccess", &rules);
+        let dir = folder.path().to_owned();
+        let forebay = site(folder, &dir);
+        let reply = forebay.get("/a/b");
+        assert_eq!(reply.status, expected.0, "{rules}: {}", forebay.output());
+        assert!(reply.status != 200 || reply.text() == expected.1, "{rules}: {}", reply.text());
+        assert_eq!(forebay.get("/bin/x").status == 403, rules.contains("[F]"), "{rules}");
+    }
+}

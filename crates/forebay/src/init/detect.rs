@@ -85,7 +85,7 @@ fn wordpress(look: &Look<'_>) -> Option<Detected> {
 
 fn php(look: &Look<'_>) -> Option<Detected> {
     if look.is_file("index.php") {
-        let entry = look.text(".htaccess").to_ascii_lowercase().contains("rewriterule");
+        let entry = has_front_controller(&look.text(".htaccess"));
         let why = if entry {
             "a PHP site; its .htaccess has a RewriteRule, so index.php answers paths without a file"
         } else {
@@ -95,6 +95,28 @@ fn php(look: &Look<'_>) -> Option<Detected> {
     }
     let script = look.names("").into_iter().find(|name| name.ends_with(".php"))?;
     found(FoundApp::Php { root: ".", entry: false, is_wordpress: false }, &script, "PHP scripts")
+}
+
+/// Returns true if a rule of the access file sends missing files, or all paths, to `index.php`.
+fn has_front_controller(access: &str) -> bool {
+    let mut is_missing = false;
+    for line in access.to_ascii_lowercase().lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            ["rewritecond", "%{request_filename}", "!-f" | "!-d", ..] => is_missing = true,
+            ["rewriterule", pattern, target, ..] => {
+                let is_all = ["^", ".", ".*", "(.*)", "^.*$", "^(.*)$", "^.", "^(.+)$"];
+                let script = target.split('?').next().unwrap_or_default();
+                let is_index = script.trim_start_matches(['.', '/', '"']) == "index.php";
+                if is_index && (is_missing || is_all.contains(&pattern)) {
+                    return true;
+                }
+                is_missing = false;
+            }
+            _ => {}
+        }
+    }
+    false
 }
 
 fn rack(look: &Look<'_>) -> Option<Detected> {
@@ -231,6 +253,24 @@ mod tests {
         let module = "mill.wsgi:application".to_owned();
         let app = FoundApp::Wsgi { module, interpreter: None, is_django: true };
         assert_eq!(first(&django).app, app);
+    }
+
+    #[test]
+    fn only_a_rule_for_missing_files_is_a_front_controller() {
+        let missing = "RewriteCond %{REQUEST_FILENAME} !-f\n";
+        for (rules, expected) in [
+            (format!("{missing}RewriteRule ^ index.php [L]"), true),
+            (format!("  {missing}  RewriteRule ^(.+)x$ /index.php?q=$1 [L,QSA]"), true),
+            ("RewriteRule . index.php".to_owned(), true),
+            (format!("#{missing}#RewriteRule ^ index.php [L]"), false),
+            (format!("{missing}RewriteRule ^x - [F]\nRewriteRule ^y index.php"), false),
+            ("RewriteRule ^wiki/ index.php".to_owned(), false),
+            ("RewriteRule ^(config|temp)/ - [F]".to_owned(), false),
+        ] {
+            let files = [("index.php", ""), (".htaccess", &*rules)];
+            let app = FoundApp::Php { root: ".", entry: expected, is_wordpress: false };
+            assert_eq!(first(&files).app, app, "{rules}");
+        }
     }
 
     #[test]

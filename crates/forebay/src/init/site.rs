@@ -166,6 +166,9 @@ fn report(chosen: &Chosen<'_>, others: &[Detected], file: &Path, existed: bool) 
     lines.extend(refusals.files.iter().map(|file| {
         format!("read {}, the access rules of Apache", quote::line(&file.to_string_lossy()))
     }));
+    if let (FoundApp::Php { entry: false, .. }, Some(to)) = (&chosen.main.app, &refusals.fallback) {
+        lines.push(format!("found .htaccess: {} answers paths without a file", quote::line(to)));
+    }
     let refused = refusals
         .notes
         .iter()

@@ -194,11 +194,18 @@ fn php(chosen: &Chosen<'_>, root: &str, entry: bool, is_wordpress: bool) -> Stri
         "path = \"/*\"\nfiles = {{ root = {}, index = [\"index.php\", \"index.html\"] }}",
         quote::toml(root)
     );
-    if entry {
-        keys +=
-            "\nfallback_to = \"/index.php\"           # this script answers paths without a file";
+    if let Some(to) = fallback(chosen, entry) {
+        let key = format!("fallback_to = {}", quote::toml(to));
+        keys += &format!("\n{key:36} # this script answers paths without a file");
     }
     text + &route("Files. Names that begin with a dot are not sent.", &keys)
+}
+
+/// Returns the script for paths without a file: the script that `.htaccess` names, or `index.php`
+/// of an application with one entry script.
+fn fallback<'a>(chosen: &'a Chosen<'_>, entry: bool) -> Option<&'a str> {
+    let of_rules = chosen.refusals.fallback.as_deref();
+    of_rules.or_else(|| entry.then_some("/index.php"))
 }
 
 /// Returns the route for files that need no application.
