@@ -221,3 +221,31 @@ fn only_a_front_controller_gets_paths_without_a_file() {
         assert_eq!(forebay.get("/bin/x").status == 403, rules.contains("[F]"), "{rules}");
     }
 }
+
+#[test]
+fn cgi_scripts_among_files_run_and_their_source_is_not_sent() {
+    let folder = Folder::new();
+    folder.script("index.cgi", PERL);
+    folder.script("tool.cgi", PYTHON);
+    folder.write("no-bit.cgi", "#!/bin/sh\n");
+    folder.write("a.css", "css");
+    let dir = folder.path().to_owned();
+    let forebay = site(folder, &dir);
+    assert_eq!(forebay.get("/").text().trim_end(), "perl", "{}", forebay.output());
+    assert_eq!(forebay.get("/index.cgi/x").text(), "perl /x");
+    assert_eq!(forebay.get("/tool.cgi").text().trim_end(), "python");
+    assert_eq!(forebay.get("/a.css").text(), "css");
+    assert_ne!(forebay.get("/no-bit.cgi").status, 200);
+    assert_eq!(forebay.get("/site.toml").status, 404);
+
+    // A cgi-bin directory comes first, and the scripts outside of it have no route.
+    let folder = Folder::new();
+    folder.script("tool.cgi", PERL);
+    folder.script("cgi-bin/b.cgi", PERL);
+    folder.write("index.html", "page");
+    let dir = folder.path().to_owned();
+    let forebay = site(folder, &dir);
+    assert_eq!(forebay.get("/tool.cgi").status, 404);
+    assert_eq!(forebay.get("/cgi-bin/b.cgi/x").text(), "perl /x", "{}", forebay.output());
+    assert_eq!(forebay.get("/").text(), "page");
+}

@@ -41,6 +41,8 @@ struct Chosen<'a> {
     main: &'a Detected,
     /// True if a cgi-bin directory is beside another application.
     has_cgi_bin: bool,
+    /// True if the directory has `.cgi` scripts that the site does not run.
+    has_idle_scripts: bool,
     /// Directory of the files beside CGI scripts.
     files: Option<&'static str>,
     /// A directory of files that the server sends without asking the application, and the route's
@@ -71,6 +73,7 @@ impl<'a> Chosen<'a> {
         Self {
             main,
             has_cgi_bin: others.iter().any(|found| matches!(found.app, FoundApp::CgiBin { .. })),
+            has_idle_scripts: others.iter().any(|found| found.app == FoundApp::CgiFiles),
             files: files.filter(|_| is_cgi),
             statics,
             has_vendor: look.is_dir("vendor"),
@@ -84,7 +87,7 @@ impl<'a> Chosen<'a> {
         let root = match &self.main.app {
             FoundApp::Files { root, .. } | FoundApp::Php { root, .. } => Some(*root),
             FoundApp::CgiBin { .. } => self.files,
-            FoundApp::Mono => Some("."),
+            FoundApp::Mono | FoundApp::CgiFiles => Some("."),
             _ => None,
         };
         let mut mounts: Vec<_> = root.map(|root| ("/", root)).into_iter().collect();
@@ -101,9 +104,9 @@ impl<'a> Chosen<'a> {
 }
 
 /// Returns the user of the application. If this command runs as root, the user is the owner of the
-/// directory. An owner without a name becomes `www-data`. If root owns the directory, PHP runs as
-/// `www-data`, because PHP must not run as root. In all other cases, the result is `None`, and the
-/// site sets no user.
+/// directory. An owner without a name becomes `www-data`. If root owns the directory, PHP and `.cgi`
+/// scripts run as `www-data`, because they must not run as root. In all other cases, the result is
+/// `None`, and the site sets no user.
 fn user(look: &Look<'_>, app: &FoundApp) -> Option<String> {
     if !rustix::process::geteuid().is_root() || matches!(app, FoundApp::Files { .. }) {
         return None;
@@ -116,7 +119,7 @@ fn user(look: &Look<'_>, app: &FoundApp) -> Option<String> {
         let id: u32 = fields.nth(1)?.parse().ok()?;
         (id == owner && id != 0).then(|| name.to_owned())
     });
-    let needs_user = owner != 0 || matches!(app, FoundApp::Php { .. });
+    let needs_user = owner != 0 || matches!(app, FoundApp::Php { .. } | FoundApp::CgiFiles);
     name.or_else(|| needs_user.then(|| "www-data".to_owned()))
 }
 
@@ -154,7 +157,10 @@ fn report(chosen: &Chosen<'_>, others: &[Detected], file: &Path, existed: bool) 
     // report therefore does not name the listing as "not used".
     let is_rival = |other: &&Detected| {
         let is_listing = matches!(other.app, FoundApp::Files { listing: true, .. });
-        !is_part(other) && !is_listing && other.mark != chosen.main.mark
+        // The route of files beside `.cgi` scripts sends these files.
+        let is_beside =
+            chosen.main.app == FoundApp::CgiFiles && matches!(other.app, FoundApp::Files { .. });
+        !is_part(other) && !is_listing && !is_beside && other.mark != chosen.main.mark
     };
     let rest: Vec<String> =
         others.iter().filter(is_rival).map(|other| quote::line(&other.mark)).collect();
@@ -223,7 +229,7 @@ mod tests {
         r#"{"scripts": {"start": "node 'a\"\n\u001b[31m.js'"}, "dependencies": {"a": "1"}}"#;
 
     /// Directories, each with the word that its report has.
-    const KINDS: [(&str, &[(&str, &str)]); 21] = [
+    const KINDS: [(&str, &[(&str, &str)]); 23] = [
         ("a site of files", &[("index.html", "")]),
         ("only those in htdocs", &[("htdocs/index.html", "")]),
         ("clients get a listing", &[("it's \"quoted\"\n.txt", "")]),
@@ -232,6 +238,8 @@ mod tests {
             "CGI scripts: a.pl, b.py",
             &[("cgi-bin/a.pl", ""), ("cgi-bin/b.py", ""), ("index.html", "")],
         ),
+        ("paths with .cgi run", &[("a.cgi", "#!/bin/sh"), ("README", "")]),
+        ("not used, because index.php", &[("index.php", ""), ("a.cgi", "#!/bin/sh")]),
         ("PSGI", &[("app.psgi", "")]),
         ("PSGI", &[("it's \"my\" \\.psgi", ""), ("a\n\u{1b}[31m.psgi", "")]),
         ("mill.wsgi", &[("manage.py", DJANGO), ("mill/wsgi.py", WSGI), ("static/a.css", "")]),

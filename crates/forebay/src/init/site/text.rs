@@ -75,12 +75,24 @@ fn reached(head: &str, routes: &str, apps: &str, dir: &Path) -> String {
 /// Returns the routes of the application and its files.
 fn routes(chosen: &Chosen<'_>) -> String {
     let mut text = String::new();
-    if chosen.has_cgi_bin {
+    if chosen.has_cgi_bin || matches!(chosen.main.app, FoundApp::CgiBin { .. }) {
         text += &cgi_route();
     }
+    if chosen.has_idle_scripts && chosen.mounts().contains(&("/", ".")) {
+        text += &route(
+            "The source of CGI scripts is not for clients. To run them: cgi = \".\" in place of `respond`.",
+            "suffix = [\".cgi\"]\nrespond = { status = 404 }",
+        );
+    }
     text += &match &chosen.main.app {
-        FoundApp::CgiBin { .. } => {
-            cgi_route() + &chosen.files.map(files_beside_scripts).unwrap_or_default()
+        FoundApp::CgiBin { .. } => chosen.files.map(files_beside_scripts).unwrap_or_default(),
+        FoundApp::CgiFiles => {
+            route("CGI scripts.", "suffix = [\".cgi\"]\napp = \"scripts\"")
+                + &not_for_clients()
+                + &route(
+                    "Files. Names that begin with a dot are not sent.",
+                    "path = \"/*\"\nfiles = { root = \".\", index = [\"index.cgi\", \"index.html\"] }",
+                )
         }
         FoundApp::Files { root, listing, entry } => {
             files(root, *listing && chosen.refusals.allows_listing, *entry)
@@ -110,10 +122,17 @@ fn apps(chosen: &Chosen<'_>) -> String {
         text += &app;
         text += &user(chosen);
     }
-    if chosen.has_cgi_bin || matches!(chosen.main.app, FoundApp::CgiBin { .. }) {
-        text += "\n[app.scripts]\n\
-            kind = \"cgi-bin\"                       # the first line of each script selects what runs it\n\
-            dir = \"cgi-bin\"\nworkers = 4\n";
+    let dir = match chosen.main.app {
+        FoundApp::CgiFiles => Some("."),
+        FoundApp::CgiBin { .. } => Some("cgi-bin"),
+        _ => chosen.has_cgi_bin.then_some("cgi-bin"),
+    };
+    if let Some(dir) = dir {
+        text += &format!(
+            "\n[app.scripts]\n\
+             kind = \"cgi-bin\"                       # the first line of each script selects what runs it\n\
+             dir = \"{dir}\"\nworkers = 4\n"
+        );
         text += &user(chosen);
     }
     text
@@ -161,13 +180,14 @@ fn private(paths: &[&str]) -> String {
     text
 }
 
+fn not_for_clients() -> String {
+    route("This file is not for clients.", "path = \"/site.toml\"\nrespond = { status = 404 }")
+}
+
 fn files(root: &str, listing: bool, entry: bool) -> String {
     let mut text = String::new();
     if root == "." {
-        text += &route(
-            "This file is not for clients.",
-            "path = \"/site.toml\"\nrespond = { status = 404 }",
-        );
+        text += &not_for_clients();
     }
     let listing = if listing { ", listing = true" } else { "" };
     let mut keys = format!("path = \"/*\"\nfiles = {{ root = {}{listing} }}", quote::toml(root));
@@ -262,9 +282,10 @@ fn app(app: &FoundApp) -> String {
              run = [\"sh\", \"-c\", '''{TOMCAT}''', \"tomcat\", \"{{dir}}\", \"{{socket}}\", \"{home}\"]\n\
              speaks = \"http\"\nconnections = 100\nstart_timeout = \"2m\"\n",
         ),
-        FoundApp::Servlet { tomcat: None } | FoundApp::CgiBin { .. } | FoundApp::Files { .. } => {
-            String::new()
-        }
+        FoundApp::Servlet { tomcat: None }
+        | FoundApp::CgiBin { .. }
+        | FoundApp::CgiFiles
+        | FoundApp::Files { .. } => String::new(),
     }
 }
 
