@@ -25,6 +25,8 @@ pub struct Refusals {
     pub allows_listing: bool,
     /// The path that answers for missing files of the URL path `/`, for the key `fallback_to`.
     pub fallback: Option<String>,
+    /// True if one route refuses all requests.
+    pub refuses_all: bool,
 }
 
 /// Reads the access files below directories. Each mount is a URL path, such as `/` or `/static`,
@@ -156,8 +158,10 @@ impl RefusedRoutes<'_> {
             above.into_iter().find(|file| self.files.contains(file))
         });
         let file = files.max_by_key(|file| file.as_os_str().len());
-        let file = file.or_else(|| self.files.first().cloned()).unwrap_or_default();
-        format!("{} restricts access.", self.shown(&file.display().to_string()))
+        match file.or_else(|| self.files.first().cloned()) {
+            Some(file) => format!("{} restricts access.", self.shown(&file.display().to_string())),
+            None => format!("The directory {TOO_MANY} to look for .htaccess."),
+        }
     }
 
     /// Returns a text without the base directory in its paths.
@@ -174,6 +178,7 @@ impl RefusedRoutes<'_> {
         let mut found = Refusals::default();
         for route in draft.sites.iter().flat_map(|site| &site.routes) {
             found.routes.push_str(&print::route_text(&route.source, route));
+            found.refuses_all |= route.matcher.covers(&Matcher::path("/*"));
             for comment in &route.comments {
                 let note = match comment.strip_prefix(UNTRANSLATED) {
                     Some(note) => note.to_owned(),
@@ -249,7 +254,7 @@ mod tests {
             ("Require ip 10.0.0.0/8", whole, true),
             ("AuthType Basic\nAuthUserFile /x\nRequire valid-user", whole, true),
             ("Require expr \"%{X} == 1\"", whole, true),
-            ("<Files x", "", true),
+            ("<Files x", whole, true),
             ("RewriteEngine on\nRewriteRule ^(b|c)/ - [NC,F]", "/a/", false),
             ("RewriteEngine on\nRewriteRule ^(?!x)y - [F]", "/a/", true),
             ("RewriteEngine on\nRewriteRule ^b - [R=404,L]", "status = 404", false),

@@ -195,6 +195,8 @@ fn a_site_that_htaccess_closes_is_closed() {
     for path in ["/", "/index.html", "/vendor/x", "/site.toml"] {
         assert_eq!(forebay.get(path).status, 403, "{path}");
     }
+    fs::remove_file(dir.join("site.toml")).unwrap();
+    assert!(init(&dir).contains("note: one route refuses all requests"));
     let site = fs::read_to_string(dir.join("site.toml")).unwrap();
     assert!(site.contains("The routes above refuse all requests of this route:"), "{site}");
 }

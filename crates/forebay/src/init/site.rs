@@ -180,6 +180,9 @@ fn report(chosen: &Chosen<'_>, others: &[Detected], file: &Path, existed: bool) 
         .iter()
         .map(|note| format!("note: the site refuses more than Apache: {}", quote::line(note)));
     lines.extend(refused);
+    if refusals.refuses_all {
+        lines.push("note: one route refuses all requests; replace it before you serve".to_owned());
+    }
     lines.extend(notes(chosen).map(|note| format!("note: {note}")));
     let verb = if existed { "replaced" } else { "wrote" };
     lines.push(format!("{verb} {}", quote::line(&file.to_string_lossy())));
