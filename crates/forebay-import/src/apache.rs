@@ -54,6 +54,8 @@ struct Cx<'a> {
     /// The `Proxy` sections that were compared with a backend. The flag is true if the section
     /// applies to a backend.
     proxies: Vec<(Directive, bool)>,
+    /// True if access files apply to scripts that no module of Apache runs.
+    runs_php: bool,
 }
 
 impl Cx<'_> {
@@ -104,6 +106,7 @@ pub fn translate(file: &Path, keys: &Keys) -> Result<Draft, ImportError> {
         draft: Draft::default(),
         dirs: Vec::new(),
         proxies: Vec::new(),
+        runs_php: false,
     };
     if main.is_empty() {
         let message = format!("{} has no directives", file.display());

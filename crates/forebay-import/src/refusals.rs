@@ -260,6 +260,8 @@ mod tests {
             ("RewriteEngine on\nRewriteRule ^b - [R=404,L]", "status = 404", false),
             ("RedirectMatch 404 /\\.git", "status = 404", false),
             ("php_flag engine off", "phtml", true),
+            ("<IfModule php7_module>\nphp_flag engine off\n</IfModule>", "phtml", true),
+            ("<IfModule !mod_php.c>\nDeny from all\n</IfModule>", whole, false),
         ] {
             let found = of(rules);
             assert!(found.routes.contains(route), "{rules}: {found:?}");

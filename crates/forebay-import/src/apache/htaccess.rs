@@ -82,7 +82,7 @@ fn add(
         found.push((path.clone(), closed(path, place)));
         return;
     }
-    let directive = match syntax::read(file) {
+    let directive = match syntax::read_with(file, cx.runs_php) {
         Ok(block) => {
             let directive = Directive::new("Directory", vec![path.clone()], Some(block), place);
             let unread = cx.note_unread(directive.inside());

@@ -31,6 +31,7 @@ pub fn translate(mounts: &[(&str, String)], keys: &Keys) -> Draft {
         draft: Draft::default(),
         dirs: Vec::new(),
         proxies: Vec::new(),
+        runs_php: true,
     };
     vhosts::translate(&mut cx);
     cx.draft
