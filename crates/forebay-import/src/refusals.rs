@@ -147,7 +147,9 @@ impl RefusedRoutes<'_> {
         if !route.place.file.is_empty() {
             return self.shown(&format!("{}: {}", route.place, route.source));
         }
-        let path = route.matcher.paths.first().map_or("/", String::as_str).trim_end_matches('*');
+        let mut dirs = route.matcher.paths.iter().filter_map(|path| path.strip_suffix("/*"));
+        let path = dirs.next().or(route.matcher.paths.first().map(String::as_str));
+        let path = path.unwrap_or_default();
         let holds = |(url, dir): &&(&str, String)| {
             let rest = path.strip_prefix(url.trim_end_matches('/'));
             rest.map(|rest| PathBuf::from(crate::files::joined(dir, rest)))
@@ -200,16 +202,26 @@ impl RefusedRoutes<'_> {
 /// directory exists. If the key `path` cannot have a path, the matcher gets an expression for the
 /// whole directory.
 fn whole_directories(matcher: &mut Matcher) {
-    let bare = |path: &String| path.strip_suffix("/*").map(str::to_owned);
-    let dirs: Vec<String> = matcher.paths.iter().filter_map(bare).collect();
-    let is_odd = |path: &String| path.contains(['*', '?', '#', '%']);
-    if dirs.len() == matcher.paths.len() && dirs.iter().any(is_odd) {
-        let dirs: Vec<String> = dirs.iter().map(|dir| regex_syntax::escape(dir)).collect();
+    let is_odd =
+        |path: &String| path.strip_suffix('*').unwrap_or(path).contains(['*', '?', '#', '%']);
+    if matcher.paths.iter().any(is_odd) {
+        let regex = matcher.paths.iter().map(|path| match path.strip_suffix('*') {
+            Some(start) if !start.ends_with('/') => regex_syntax::escape(start),
+            _ => {
+                let dir = path.strip_suffix("/*").unwrap_or(path);
+                format!("{}(?:/|$)", regex_syntax::escape(dir))
+            }
+        });
+        matcher.regex = Some(format!("^(?:{})", regex.collect::<Vec<_>>().join("|")));
         matcher.paths.clear();
         matcher.suffixes.clear();
-        matcher.regex = Some(format!("^(?:{})(?:/|$)", dirs.join("|")));
     } else if matcher.regex.is_none() && matcher.suffixes.is_empty() {
-        matcher.paths.extend(dirs.into_iter().filter(|dir| !dir.is_empty()));
+        for path in matcher.paths.clone() {
+            let dir = path.strip_suffix("/*").filter(|dir| !dir.is_empty());
+            matcher.paths.extend(
+                dir.filter(|dir| !matcher.paths.iter().any(|p| p == dir)).map(str::to_owned),
+            );
+        }
     }
 }
 
@@ -324,8 +336,8 @@ mod tests {
                 std::fs::write(below.join(".htaccess"), "Require all denied").unwrap();
             }
             let found = refusals(&base, &[("/", ".")]).unwrap();
-            assert!(found.routes.contains("\"^(?:/x y%41)(?:/|$)\""), "{found:?}");
-            assert!(found.routes.contains(r"'^(?:/q\?\*)(?:/|$)'"), "{found:?}");
+            assert!(found.routes.contains("\"^(?:/x y%41(?:/|$))\""), "{found:?}");
+            assert!(found.routes.contains(r"'^(?:/q\?\*(?:/|$))'"), "{found:?}");
             assert_eq!(found.files, [Path::new("q?*/.htaccess"), Path::new("x y%41/.htaccess")]);
         }
         let odd = dir.path().join(OsStr::from_bytes(b"g/h/\xff"));
