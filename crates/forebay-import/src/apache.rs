@@ -14,6 +14,7 @@ mod includes;
 mod index;
 mod listeners;
 mod media;
+mod mounts;
 mod named_files;
 mod names;
 mod narrow;
@@ -36,6 +37,8 @@ use std::path::{Path, PathBuf};
 use crate::draft::Draft;
 use crate::keys::Keys;
 use crate::source::ImportError;
+pub use htaccess::TOO_MANY;
+pub use mounts::translate as translate_mounts;
 use syntax::{Directive, is, line};
 
 /// The state of a translation.
@@ -51,6 +54,8 @@ struct Cx<'a> {
     /// The `Proxy` sections that were compared with a backend. The flag is true if the section
     /// applies to a backend.
     proxies: Vec<(Directive, bool)>,
+    /// True if access files apply to scripts that no module of Apache runs.
+    runs_php: bool,
 }
 
 impl Cx<'_> {
@@ -101,6 +106,7 @@ pub fn translate(file: &Path, keys: &Keys) -> Result<Draft, ImportError> {
         draft: Draft::default(),
         dirs: Vec::new(),
         proxies: Vec::new(),
+        runs_php: false,
     };
     if main.is_empty() {
         let message = format!("{} has no directives", file.display());

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt::{self, Display, Formatter};
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use crate::matcher::Matcher;
@@ -61,6 +62,8 @@ pub struct Draft {
     /// Tables of values ([map.NAME]).
     pub maps: Vec<(String, Table)>,
     pub notes: Notes,
+    /// The access files (`.htaccess`) that were read.
+    pub access_files: Vec<PathBuf>,
     /// True if no `expect` lines are printed.
     pub omits_tests: bool,
 }

@@ -24,6 +24,7 @@ mod network;
 mod nginx;
 mod pattern;
 mod print;
+mod refusals;
 mod source;
 mod template;
 mod units;
@@ -33,6 +34,7 @@ mod value;
 use std::path::Path;
 
 pub use draft::Note;
+pub use refusals::{Refusals, refusals};
 pub use source::ImportError;
 
 /// The language of a configuration.

@@ -115,9 +115,14 @@ fn print_site(out: &mut String, site: &DraftSite, expect: &[String], mark: &str)
 
 /// Prints a route, with the line that it translates as a comment.
 fn print_route(out: &mut String, route: &DraftRoute) {
-    out.push('\n');
-    comment(out, "  ", &format!("{}: {}", route.place, route.source));
-    route.comments.iter().for_each(|line| comment(out, "  ", line));
+    out.push_str(&route_text(&format!("{}: {}", route.place, route.source), route));
+}
+
+/// Returns the text of a route. `source` is its first comment.
+pub fn route_text(source: &str, route: &DraftRoute) -> String {
+    let mut out = String::from("\n");
+    comment(&mut out, "  ", source);
+    route.comments.iter().for_each(|line| comment(&mut out, "  ", line));
     out.push_str("  [[site.route]]\n");
     let mut all = Table::default();
     let matcher = &route.matcher;
@@ -145,6 +150,7 @@ fn print_route(out: &mut String, route: &DraftRoute) {
     }
     all.0.extend(route.keys.0.iter().cloned());
     all.lines().for_each(|line| out.push_str(&format!("  {line}\n")));
+    out
 }
 
 /// Returns the notes that are not yet among the comments of the draft, a site or a route.

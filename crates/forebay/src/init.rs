@@ -24,10 +24,10 @@ pub struct InitArgs {
 enum What {
     /// Site that serves what a directory contains: site.toml for `forebay serve`
     ///
-    /// Finds files, CGI scripts (cgi-bin), Perl (app.psgi), Python (manage.py, wsgi.py, asgi.py,
-    /// main.py), Ruby (config.ru), PHP (index.php, WordPress, Laravel), Node (package.json), Go
-    /// (go.mod), Java (WEB-INF) and ASP.NET (*.aspx, web.config). Says what was found, and why the
-    /// site is as it is. No code of the application runs.
+    /// Finds files, CGI scripts (cgi-bin, *.cgi), Perl (app.psgi), Python (manage.py, wsgi.py,
+    /// asgi.py, main.py), Ruby (config.ru), PHP (index.php, WordPress, Laravel), Node (package.json),
+    /// Go (go.mod), Java (WEB-INF) and ASP.NET (*.aspx, web.config). Says what was found, and why the
+    /// site is as it is. Routes refuse what .htaccess files refuse. No code of the application runs.
     Site {
         /// Directory of the application. The new file is written there, too
         #[arg(default_value = ".")]

@@ -128,3 +128,126 @@ fn an_application_of_an_owner_without_a_name_does_not_run_as_root() {
     let site = fs::read_to_string(folder.path().join("site.toml")).unwrap();
     assert_eq!(site.contains("user = \"www-data\""), is_root, "{site}");
 }
+
+/// Writes the files of an application whose `.htaccess` files restrict access.
+fn closed_parts(folder: &Folder) {
+    folder.write("conf/.htaccess", "<IfModule mod_authz_core.c>\nRequire all denied\n</IfModule>");
+    folder.write("data/x y*/.htaccess", "Deny from all");
+    folder.write("users/.htaccess", "AuthType Basic\nAuthUserFile /none\nRequire valid-user");
+    folder.write("htaccess", "Require all denied");
+    fs::create_dir_all(folder.path().join("linked")).unwrap();
+    symlink("../htaccess", folder.path().join("linked/.htaccess")).unwrap();
+    folder.write(
+        ".htaccess",
+        "<FilesMatch \"^(VERSION|secret.*)$\">\nRequire all denied\n</FilesMatch>\n\
+         RewriteEngine on\nRewriteRule ^(temp|logs)/ - [F]\n",
+    );
+    for dir in ["conf", "conf/deep/er", "data/x y*", "users", "linked", "temp", "open"] {
+        folder.write(&format!("{dir}/a.txt"), "text");
+        folder.write(&format!("{dir}/a.php"), "<?php echo 'ran';");
+        folder.write(&format!("{dir}/index.html"), "index");
+    }
+    folder.write("open/VERSION", "text");
+    folder.write("secret.php", "<?php echo 'ran';");
+}
+
+#[test]
+fn what_htaccess_files_refuse_is_refused() {
+    let folder = Folder::new();
+    closed_parts(&folder);
+    let is_php = peer::has_php_fpm();
+    folder.write(if is_php { "index.php" } else { "index.html" }, "home");
+    let dir = folder.path().to_owned();
+    let report = init(&dir);
+    for file in ["", "conf/", "data/x y*/", "users/", "linked/"] {
+        assert!(report.contains(&format!("\nread {file}.htaccess,")), "{report}");
+    }
+    assert!(
+        report.contains("note: the site refuses more than Apache: users/.htaccess"),
+        "{report}"
+    );
+    let file = dir.join("site.toml");
+    let listen = ["--threads", "1", "--listen", "127.0.0.1:0"];
+    let forebay = serve_arguments(folder, &[&listen[..], &[file.to_str().unwrap()]].concat());
+    for path in ["/conf", "/data/x%20y*", "/users", "/linked", "/temp", "/conf/deep"] {
+        for end in ["/", "/a.txt", "/a.php", "/a.php/x", "/none", "/%61.txt", "/./a.txt"] {
+            let path = format!("{path}{end}");
+            assert_eq!(forebay.get(&path).status, 403, "{path}");
+        }
+        assert_eq!(forebay.get(path).status, 403, "{path}");
+    }
+    for path in ["//conf/a.txt", "/open/../conf/a.txt", "/open/VERSION", "/secret.php/x"] {
+        assert_eq!(forebay.get(path).status, 403, "{path}");
+    }
+    assert_eq!(forebay.get("/").text(), "home", "{}", forebay.output());
+    assert_eq!(forebay.get("/open/a.txt").text(), "text");
+    assert!(!is_php || forebay.get("/open/a.php").text() == "ran", "{}", forebay.output());
+}
+
+#[test]
+fn a_site_that_htaccess_closes_is_closed() {
+    let folder = Folder::new();
+    folder.write("index.html", "page");
+    folder.write("vendor/.htaccess", "deny from all");
+    folder.write(".htaccess", "Require ip 10.1.2.3");
+    let dir = folder.path().to_owned();
+    let forebay = site(folder, &dir);
+    for path in ["/", "/index.html", "/vendor/x", "/site.toml"] {
+        assert_eq!(forebay.get(path).status, 403, "{path}");
+    }
+    fs::remove_file(dir.join("site.toml")).unwrap();
+    assert!(init(&dir).contains("note: one route refuses all requests"));
+    let site = fs::read_to_string(dir.join("site.toml")).unwrap();
+    assert!(site.contains("The routes above refuse all requests of this route:"), "{site}");
+}
+
+#[test]
+fn only_a_front_controller_gets_paths_without_a_file() {
+    if !peer::has_php_fpm() {
+        return;
+    }
+    let missing = "RewriteEngine on\nRewriteCond %{REQUEST_FILENAME} !-f\n";
+    for (rules, expected) in [
+        (format!("{missing}RewriteRule (.*) page.php?id=$1 [L]"), (200, "page a/b")),
+        (format!("{missing}#RewriteRule ^ index.php\nRewriteRule ^bin/ - [F]"), (404, "")),
+    ] {
+        let folder = Folder::new();
+        folder.write("index.php", "<?php echo 'index';");
+        folder.write("page.php", "<?php echo 'page ', $_GET['id'];");
+        folder.write(".htaccess", &rules);
+        let dir = folder.path().to_owned();
+        let forebay = site(folder, &dir);
+        let reply = forebay.get("/a/b");
+        assert_eq!(reply.status, expected.0, "{rules}: {}", forebay.output());
+        assert!(reply.status != 200 || reply.text() == expected.1, "{rules}: {}", reply.text());
+        assert_eq!(forebay.get("/bin/x").status == 403, rules.contains("[F]"), "{rules}");
+    }
+}
+
+#[test]
+fn cgi_scripts_among_files_run_and_their_source_is_not_sent() {
+    let folder = Folder::new();
+    folder.script("index.cgi", PERL);
+    folder.script("tool.cgi", PYTHON);
+    folder.write("no-bit.cgi", "#!/bin/sh\n");
+    folder.write("a.css", "css");
+    let dir = folder.path().to_owned();
+    let forebay = site(folder, &dir);
+    assert_eq!(forebay.get("/").text().trim_end(), "perl", "{}", forebay.output());
+    assert_eq!(forebay.get("/index.cgi/x").text(), "perl /x");
+    assert_eq!(forebay.get("/tool.cgi").text().trim_end(), "python");
+    assert_eq!(forebay.get("/a.css").text(), "css");
+    assert_ne!(forebay.get("/no-bit.cgi").status, 200);
+    assert_eq!(forebay.get("/site.toml").status, 404);
+
+    // A cgi-bin directory comes first, and the scripts outside of it have no route.
+    let folder = Folder::new();
+    folder.script("tool.cgi", PERL);
+    folder.script("cgi-bin/b.cgi", PERL);
+    folder.write("index.html", "page");
+    let dir = folder.path().to_owned();
+    let forebay = site(folder, &dir);
+    assert_eq!(forebay.get("/tool.cgi").status, 404);
+    assert_eq!(forebay.get("/cgi-bin/b.cgi/x").text(), "perl /x", "{}", forebay.output());
+    assert_eq!(forebay.get("/").text(), "page");
+}

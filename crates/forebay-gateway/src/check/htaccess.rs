@@ -1,7 +1,7 @@
 //! Warns about `.htaccess` files below directories that are served. Apache reads such files and
 //! Forebay does not, so a directory that Apache protects could be open.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -19,8 +19,17 @@ const DEEPEST: usize = 4;
 const LONGEST: u64 = 64 * 1024;
 
 /// Directives that restrict access.
-const RESTRICTS: [&str; 7] =
-    ["deny ", "require ", "authtype ", "allow ", "order ", "redirectmatch 40", "options -"];
+const RESTRICTS: [&str; 9] = [
+    "deny ",
+    "require ",
+    "authtype ",
+    "allow ",
+    "order ",
+    "redirect 40",
+    "redirect gone",
+    "redirectmatch 40",
+    "options -",
+];
 
 /// Returns a warning for each route that serves directories with `.htaccess` files.
 pub fn doubts(plan: &Plan) -> Vec<Finding> {
@@ -52,12 +61,16 @@ fn root_of<'p>(plan: &'p Plan, route: &'p Route) -> Option<&'p Path> {
     }
 }
 
-/// Returns the `.htaccess` files below a directory. Does not follow links. Reads at most
-/// `MOST_ENTRIES` entries in total, and no directory below the depth `DEEPEST`.
+/// Returns the `.htaccess` files below a directory, and links to such files. Reads at most
+/// `MOST_ENTRIES` entries in total, and no directory below the depth `DEEPEST`. Also follows links
+/// to directories, because `files` follows them. Reads each linked directory once, and after all
+/// other directories.
 fn htaccess_below(root: &Path) -> Vec<PathBuf> {
     let (mut found, mut left) = (Vec::new(), MOST_ENTRIES);
     let mut waiting = VecDeque::from([(root.to_owned(), 0)]);
-    while let Some((dir, depth)) = waiting.pop_front() {
+    let mut linked = VecDeque::new();
+    let mut known = HashSet::from([root.canonicalize().unwrap_or_else(|_| root.to_owned())]);
+    while let Some((dir, depth)) = waiting.pop_front().or_else(|| linked.pop_front()) {
         let Ok(entries) = fs::read_dir(&dir) else { continue };
         for entry in entries.flatten() {
             if left == 0 {
@@ -65,10 +78,19 @@ fn htaccess_below(root: &Path) -> Vec<PathBuf> {
             }
             left -= 1;
             let Ok(kind) = entry.file_type() else { continue };
-            if kind.is_file() && entry.file_name() == ".htaccess" {
-                found.push(entry.path());
+            let path = entry.path();
+            if entry.file_name() == ".htaccess" {
+                // Never open a pipe, which would block.
+                found.extend(path.is_file().then_some(path));
             } else if kind.is_dir() && depth < DEEPEST {
-                waiting.push_back((entry.path(), depth + 1));
+                waiting.push_back((path, depth + 1));
+            } else if kind.is_symlink()
+                && depth < DEEPEST
+                && let Ok(real) = path.canonicalize()
+                && real.is_dir()
+                && known.insert(real)
+            {
+                linked.push_back((path, depth + 1));
             }
         }
     }
@@ -133,8 +155,24 @@ fn restricts(file: &Path) -> bool {
     let read = File::open(file).and_then(|file| file.take(LONGEST).read_to_end(&mut text));
     let text = String::from_utf8_lossy(&text).to_ascii_lowercase();
     read.is_ok()
-        && text
-            .lines()
-            .map(str::trim_start)
-            .any(|line| RESTRICTS.iter().any(|directive| line.starts_with(directive)))
+        && text.lines().map(str::trim_start).any(|line| {
+            RESTRICTS.iter().any(|directive| line.starts_with(directive)) || refuses(line)
+        })
+}
+
+/// Returns true for a line in lower case such as `rewriterule ^config/ - [f]`, whose flags refuse
+/// requests.
+fn refuses(line: &str) -> bool {
+    let Some((_, flags)) = line.strip_prefix("rewriterule").and_then(|rule| rule.rsplit_once('['))
+    else {
+        return false;
+    };
+    flags.trim_end().trim_end_matches(['"', ']']).split(',').map(str::trim).any(|flag| {
+        let (name, value) = flag.split_once('=').unwrap_or((flag, ""));
+        match name {
+            "f" | "forbidden" | "g" | "gone" => true,
+            "r" | "redirect" => value.starts_with('4'),
+            _ => false,
+        }
+    })
 }

@@ -490,6 +490,7 @@ mod tests {
             draft: Draft::default(),
             dirs: Vec::new(),
             proxies: Vec::new(),
+            runs_php: false,
         };
         assert!(!is_open_to_all(&mut cx, &[&main]));
         assert_eq!(cx.draft.notes.0, []);

@@ -7,6 +7,9 @@ use super::sections::{Sections, all, find_access_files, last};
 use super::syntax::{self, Directive, is};
 use crate::draft::SourceLine;
 
+/// The reason why a directory is closed without a look at all of its access files.
+pub const TOO_MANY: &str = "has too many directories";
+
 /// Reads the access files below the directories of all hosts, if the hosts allow such files.
 /// Returns each file as a section for its directory.
 pub fn read(cx: &mut Cx<'_>, hosts: &[&Directive]) -> Vec<(String, Directive)> {
@@ -32,7 +35,7 @@ pub fn read(cx: &mut Cx<'_>, hosts: &[&Directive]) -> Vec<(String, Directive)> {
                 add(cx, &sections, file, &mut found);
             }
             if !files.is_complete {
-                let text = format!("{dir} has too many directories to look for {}", names[0]);
+                let text = format!("{dir} {TOO_MANY} to look for {}", names[0]);
                 cx.note(directive, text);
                 found.push((dir.clone(), closed(dir, directive.place.clone())));
             }
@@ -64,12 +67,22 @@ fn add(
     file: &Path,
     found: &mut Vec<(String, Directive)>,
 ) {
-    let path = file.parent().unwrap_or(file).display().to_string();
+    let dir = file.parent().unwrap_or(file);
+    let path = dir.display().to_string();
     if found.iter().any(|(known, _)| *known == path) || !sections.allows_override(&path) {
         return;
     }
+    cx.draft.access_files.push(file.to_owned());
     let place = SourceLine { file: file.display().to_string().into(), line: 1 };
-    let directive = match syntax::read(file) {
+    if dir.to_str().is_none() {
+        // A configuration cannot name the directory, so close the nearest directory above it.
+        let path = dir.ancestors().find_map(Path::to_str).unwrap_or("/").to_owned();
+        let next = "the name of its directory is not UTF-8: rename the directory";
+        cx.draft.notes.add(&place, ".htaccess", next);
+        found.push((path.clone(), closed(path, place)));
+        return;
+    }
+    let directive = match syntax::read_with(file, cx.runs_php) {
         Ok(block) => {
             let directive = Directive::new("Directory", vec![path.clone()], Some(block), place);
             let unread = cx.note_unread(directive.inside());

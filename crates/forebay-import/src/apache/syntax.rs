@@ -28,6 +28,12 @@ const DEBIAN: [(&str, &str); 6] = [
 
 /// Reads a configuration and its includes.
 pub fn read(file: &Path) -> Result<Vec<Directive>, ImportError> {
+    read_with(file, false)
+}
+
+/// Reads a file as `read` does. If `runs_php` is true, also reads the sections for PHP modules,
+/// whether such a module is loaded or not.
+pub fn read_with(file: &Path, runs_php: bool) -> Result<Vec<Directive>, ImportError> {
     let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     let dir = absolute.parent().unwrap_or(Path::new("/")).to_owned();
     let defines = DEBIAN.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
@@ -36,6 +42,7 @@ pub fn read(file: &Path) -> Result<Vec<Directive>, ImportError> {
         root: dir,
         defines: defines.collect(),
         modules: Vec::new(),
+        runs_php,
         macros: HashMap::new(),
         lines: 0,
         expanded: 0,
@@ -65,6 +72,7 @@ struct Parser {
     defines: HashMap<String, String>,
     /// The modules that `LoadModule` lines name. Empty if there are no such lines.
     modules: Vec<String>,
+    runs_php: bool,
     /// The parameters and the lines of each `Macro`.
     macros: HashMap<String, (Vec<String>, Vec<Line>)>,
     lines: usize,
@@ -174,7 +182,10 @@ impl Parser {
             None => (true, condition),
         };
         let holds = match lower.as_str() {
-            "ifmodule" => Some(self.has_module(condition) == wanted),
+            "ifmodule" => {
+                let is_php = condition.trim_start_matches("mod_").starts_with("php");
+                Some((self.runs_php && is_php) || self.has_module(condition) == wanted)
+            }
             "ifdefine" => Some(self.defines.contains_key(condition) == wanted),
             "ifversion" => Some(is_version(&args) == wanted),
             "iffile" => Some(self.root.join(condition).exists() == wanted),

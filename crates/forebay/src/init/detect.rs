@@ -1,5 +1,8 @@
 //! Finds out which application a directory contains.
 
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+
 use super::found::{Detected, FoundApp, SITE_FILE};
 use super::look::Look;
 use super::python;
@@ -9,7 +12,7 @@ use super::scripts;
 /// All marks, for a message.
 pub const MARKS: &str = "manage.py, app.psgi, wsgi.py, asgi.py, main.py or app.py with Flask or \
     FastAPI, config.ru, index.php, artisan, package.json with a start script, go.mod, WEB-INF, \
-    *.aspx, web.config, cgi-bin, index.html";
+    *.aspx, web.config, cgi-bin, *.cgi, index.html";
 
 /// Returns the applications and files that the directory may serve, the most likely first.
 /// Frameworks come before languages, because a Rails or Django application may also have a
@@ -18,7 +21,7 @@ pub fn all(look: &Look<'_>) -> Vec<Detected> {
     let one = [servlet, mono, python::django, laravel, wordpress, rack, psgi];
     let mut found: Vec<Detected> = one.iter().filter_map(|find| find(look)).collect();
     found.extend(python::modules(look));
-    found.extend([php, go, node, cgi_bin, files].iter().filter_map(|find| find(look)));
+    found.extend([php, go, node, cgi_bin, cgi_files, files].iter().filter_map(|find| find(look)));
     found
 }
 
@@ -85,7 +88,7 @@ fn wordpress(look: &Look<'_>) -> Option<Detected> {
 
 fn php(look: &Look<'_>) -> Option<Detected> {
     if look.is_file("index.php") {
-        let entry = look.text(".htaccess").to_ascii_lowercase().contains("rewriterule");
+        let entry = has_front_controller(&look.text(".htaccess"));
         let why = if entry {
             "a PHP site; its .htaccess has a RewriteRule, so index.php answers paths without a file"
         } else {
@@ -95,6 +98,28 @@ fn php(look: &Look<'_>) -> Option<Detected> {
     }
     let script = look.names("").into_iter().find(|name| name.ends_with(".php"))?;
     found(FoundApp::Php { root: ".", entry: false, is_wordpress: false }, &script, "PHP scripts")
+}
+
+/// Returns true if a rule of the access file sends missing files, or all paths, to `index.php`.
+fn has_front_controller(access: &str) -> bool {
+    let mut is_missing = false;
+    for line in access.to_ascii_lowercase().lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            ["rewritecond", "%{request_filename}", "!-f" | "!-d", ..] => is_missing = true,
+            ["rewriterule", pattern, target, ..] => {
+                let is_all = ["^", ".", ".*", "(.*)", "^.*$", "^(.*)$", "^.", "^(.+)$"];
+                let script = target.split('?').next().unwrap_or_default();
+                let is_index = script.trim_start_matches(['.', '/', '"']) == "index.php";
+                if is_index && (is_missing || is_all.contains(&pattern)) {
+                    return true;
+                }
+                is_missing = false;
+            }
+            _ => {}
+        }
+    }
+    false
 }
 
 fn rack(look: &Look<'_>) -> Option<Detected> {
@@ -160,6 +185,24 @@ fn cgi_bin(look: &Look<'_>) -> Option<Detected> {
         count => format!("{count} CGI scripts, such as {}", shown.join(", ")),
     };
     found(FoundApp::CgiBin { scripts }, "cgi-bin", why)
+}
+
+/// Finds `.cgi` scripts in the directory itself. Returns `None` if clients may only see the files of
+/// a directory below it.
+fn cgi_files(look: &Look<'_>) -> Option<Detected> {
+    let is_script = |name: &String| {
+        let is_executable = |mode: u32| mode & 0o111 != 0;
+        let metadata = look.path(name).metadata().ok().filter(Metadata::is_file);
+        name.ends_with(".cgi")
+            && metadata
+                .is_some_and(|data| is_executable(data.mode()) || look.text(name).starts_with("#!"))
+    };
+    let script = look.names("").into_iter().find(is_script)?;
+    let has_root = |app: &FoundApp| matches!(app, FoundApp::Files { root, .. } if *root != ".");
+    if files(look).is_some_and(|found| has_root(&found.app)) {
+        return None;
+    }
+    found(FoundApp::CgiFiles, &script, "CGI scripts among other files: paths with .cgi run")
 }
 
 /// Directories that may contain a site of files, most likely first.
@@ -231,6 +274,35 @@ mod tests {
         let module = "mill.wsgi:application".to_owned();
         let app = FoundApp::Wsgi { module, interpreter: None, is_django: true };
         assert_eq!(first(&django).app, app);
+    }
+
+    #[test]
+    fn only_a_rule_for_missing_files_is_a_front_controller() {
+        let missing = "RewriteCond %{REQUEST_FILENAME} !-f\n";
+        for (rules, expected) in [
+            (format!("{missing}RewriteRule ^ index.php [L]"), true),
+            (format!("  {missing}  RewriteRule ^(.+)x$ /index.php?q=$1 [L,QSA]"), true),
+            ("RewriteRule . index.php".to_owned(), true),
+            (format!("#{missing}#RewriteRule ^ index.php [L]"), false),
+            (format!("{missing}RewriteRule ^x - [F]\nRewriteRule ^y index.php"), false),
+            ("RewriteRule ^wiki/ index.php".to_owned(), false),
+            ("RewriteRule ^(config|temp)/ - [F]".to_owned(), false),
+        ] {
+            let files = [("index.php", ""), (".htaccess", &*rules)];
+            let app = FoundApp::Php { root: ".", entry: expected, is_wordpress: false };
+            assert_eq!(first(&files).app, app, "{rules}");
+        }
+    }
+
+    #[test]
+    fn cgi_scripts_do_not_open_the_directory_around_a_site() {
+        let script = ("a.cgi", "#!/bin/sh");
+        assert_eq!(first(&[script]).app, FoundApp::CgiFiles);
+        assert_eq!(first(&[script, ("index.html", "")]).app, FoundApp::CgiFiles);
+        let htdocs = FoundApp::Files { root: "htdocs", listing: false, entry: false };
+        assert_eq!(first(&[script, ("htdocs/index.html", "")]).app, htdocs);
+        let listing = FoundApp::Files { root: ".", listing: true, entry: false };
+        assert_eq!(first(&[("a.cgi", "text")]).app, listing);
     }
 
     #[test]

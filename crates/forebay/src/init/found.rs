@@ -43,6 +43,8 @@ pub enum FoundApp {
     CgiBin {
         scripts: Vec<String>,
     },
+    /// CGI scripts with the suffix `.cgi` among other files.
+    CgiFiles,
     /// Files only. If `entry` is true, the index answers all other paths (single-page application).
     Files {
         root: &'static str,

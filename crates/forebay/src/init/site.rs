@@ -7,6 +7,8 @@ use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
+use forebay_import::Refusals;
+
 use super::detect;
 use super::found::{Detected, FoundApp, SITE_FILE};
 use super::look::Look;
@@ -24,10 +26,12 @@ pub fn write(dir: &Path, force: bool) -> Result<String, String> {
     let Some((main, others)) = all.split_first() else {
         return Err(format!("{shown}: found nothing to serve; looked for {}", detect::MARKS));
     };
-    let chosen = Chosen::of(main, others, &look);
+    let mut chosen = Chosen::of(main, others, &look);
+    chosen.refusals = forebay_import::refusals(dir, &chosen.mounts())
+        .map_err(|error| format!("cannot read the .htaccess files of {shown}: {error}"))?;
     let file = dir.join(SITE_FILE);
     let existed = file.symlink_metadata().is_ok();
-    save(dir, &file, &text::site(&chosen), force)
+    save(dir, &file, &text::site(&chosen, dir), force)
         .map_err(|error| not_saved(&file, &error, existed))?;
     Ok(report(&chosen, others, &file, existed))
 }
@@ -37,6 +41,8 @@ struct Chosen<'a> {
     main: &'a Detected,
     /// True if a cgi-bin directory is beside another application.
     has_cgi_bin: bool,
+    /// True if the directory has `.cgi` scripts that the site does not run.
+    has_idle_scripts: bool,
     /// Directory of the files beside CGI scripts.
     files: Option<&'static str>,
     /// A directory of files that the server sends without asking the application, and the route's
@@ -46,6 +52,8 @@ struct Chosen<'a> {
     has_vendor: bool,
     /// The user of the application's processes.
     user: Option<String>,
+    /// The rules of the `.htaccess` files.
+    refusals: Refusals,
 }
 
 impl<'a> Chosen<'a> {
@@ -65,18 +73,40 @@ impl<'a> Chosen<'a> {
         Self {
             main,
             has_cgi_bin: others.iter().any(|found| matches!(found.app, FoundApp::CgiBin { .. })),
+            has_idle_scripts: others.iter().any(|found| found.app == FoundApp::CgiFiles),
             files: files.filter(|_| is_cgi),
             statics,
             has_vendor: look.is_dir("vendor"),
             user: user(look, &main.app),
+            refusals: Refusals::default(),
         }
+    }
+
+    /// Returns the URL paths whose directories Forebay serves itself, with these directories.
+    fn mounts(&self) -> Vec<(&'a str, &'a str)> {
+        let root = match &self.main.app {
+            FoundApp::Files { root, .. } | FoundApp::Php { root, .. } => Some(*root),
+            FoundApp::CgiBin { .. } => self.files,
+            FoundApp::Mono | FoundApp::CgiFiles => Some("."),
+            _ => None,
+        };
+        let mut mounts: Vec<_> = root.map(|root| ("/", root)).into_iter().collect();
+        mounts.extend(self.statics.map(|(dir, path)| match path.trim_end_matches("/*") {
+            "" => ("/", dir),
+            path => (path, dir),
+        }));
+        let is_cgi = self.has_cgi_bin || matches!(self.main.app, FoundApp::CgiBin { .. });
+        if is_cgi && root != Some(".") {
+            mounts.push(("/cgi-bin", "cgi-bin"));
+        }
+        mounts
     }
 }
 
 /// Returns the user of the application. If this command runs as root, the user is the owner of the
-/// directory. An owner without a name becomes `www-data`. If root owns the directory, PHP runs as
-/// `www-data`, because PHP must not run as root. In all other cases, the result is `None`, and the
-/// site sets no user.
+/// directory. An owner without a name becomes `www-data`. If root owns the directory, PHP and `.cgi`
+/// scripts run as `www-data`, because they must not run as root. In all other cases, the result is
+/// `None`, and the site sets no user.
 fn user(look: &Look<'_>, app: &FoundApp) -> Option<String> {
     if !rustix::process::geteuid().is_root() || matches!(app, FoundApp::Files { .. }) {
         return None;
@@ -89,7 +119,7 @@ fn user(look: &Look<'_>, app: &FoundApp) -> Option<String> {
         let id: u32 = fields.nth(1)?.parse().ok()?;
         (id == owner && id != 0).then(|| name.to_owned())
     });
-    let needs_user = owner != 0 || matches!(app, FoundApp::Php { .. });
+    let needs_user = owner != 0 || matches!(app, FoundApp::Php { .. } | FoundApp::CgiFiles);
     name.or_else(|| needs_user.then(|| "www-data".to_owned()))
 }
 
@@ -127,13 +157,31 @@ fn report(chosen: &Chosen<'_>, others: &[Detected], file: &Path, existed: bool) 
     // report therefore does not name the listing as "not used".
     let is_rival = |other: &&Detected| {
         let is_listing = matches!(other.app, FoundApp::Files { listing: true, .. });
-        !is_part(other) && !is_listing && other.mark != chosen.main.mark
+        // The route of files beside `.cgi` scripts sends these files.
+        let is_beside =
+            chosen.main.app == FoundApp::CgiFiles && matches!(other.app, FoundApp::Files { .. });
+        !is_part(other) && !is_listing && !is_beside && other.mark != chosen.main.mark
     };
     let rest: Vec<String> =
         others.iter().filter(is_rival).map(|other| quote::line(&other.mark)).collect();
     if !rest.is_empty() {
         let first = quote::line(&chosen.main.mark);
         lines.push(format!("not used, because {first} comes first: {}", rest.join(", ")));
+    }
+    let refusals = &chosen.refusals;
+    lines.extend(refusals.files.iter().map(|file| {
+        format!("read {}, the access rules of Apache", quote::line(&file.to_string_lossy()))
+    }));
+    if let (FoundApp::Php { entry: false, .. }, Some(to)) = (&chosen.main.app, &refusals.fallback) {
+        lines.push(format!("found .htaccess: {} answers paths without a file", quote::line(to)));
+    }
+    let refused = refusals
+        .notes
+        .iter()
+        .map(|note| format!("note: the site refuses more than Apache: {}", quote::line(note)));
+    lines.extend(refused);
+    if refusals.refuses_all {
+        lines.push("note: one route refuses all requests; replace it before you serve".to_owned());
     }
     lines.extend(notes(chosen).map(|note| format!("note: {note}")));
     let verb = if existed { "replaced" } else { "wrote" };
@@ -158,7 +206,7 @@ fn notes(chosen: &Chosen<'_>) -> impl Iterator<Item = String> {
              staticfiles, `init site` adds a route for them"
                 .to_owned(),
         ),
-        FoundApp::Files { listing: true, .. } => {
+        FoundApp::Files { listing: true, .. } if chosen.refusals.allows_listing => {
             Some("every client can list and read these files".to_owned())
         }
         _ => None,
@@ -184,7 +232,7 @@ mod tests {
         r#"{"scripts": {"start": "node 'a\"\n\u001b[31m.js'"}, "dependencies": {"a": "1"}}"#;
 
     /// Directories, each with the word that its report has.
-    const KINDS: [(&str, &[(&str, &str)]); 21] = [
+    const KINDS: [(&str, &[(&str, &str)]); 23] = [
         ("a site of files", &[("index.html", "")]),
         ("only those in htdocs", &[("htdocs/index.html", "")]),
         ("clients get a listing", &[("it's \"quoted\"\n.txt", "")]),
@@ -193,6 +241,8 @@ mod tests {
             "CGI scripts: a.pl, b.py",
             &[("cgi-bin/a.pl", ""), ("cgi-bin/b.py", ""), ("index.html", "")],
         ),
+        ("paths with .cgi run", &[("a.cgi", "#!/bin/sh"), ("README", "")]),
+        ("not used, because index.php", &[("index.php", ""), ("a.cgi", "#!/bin/sh")]),
         ("PSGI", &[("app.psgi", "")]),
         ("PSGI", &[("it's \"my\" \\.psgi", ""), ("a\n\u{1b}[31m.psgi", "")]),
         ("mill.wsgi", &[("manage.py", DJANGO), ("mill/wsgi.py", WSGI), ("static/a.css", "")]),

@@ -298,3 +298,31 @@ fn a_route_for_other_paths_than_the_rule_is_no_way_around() {
     let said = warnings("other.toml", &site("/icons/*"));
     assert!(!said.contains("gets past"), "{said}");
 }
+
+#[test]
+fn links_to_htaccess_files_and_rules_that_refuse_are_warnings() {
+    let folder = forebay_testkit::folder::Folder::new();
+    let cases = [
+        ("RewriteEngine on\n RewriteRule ^(config|temp)/ - [NC, F]\n", "restricts access"),
+        ("RewriteRule ^x - [R=404,L]\n", "restricts access"),
+        ("RewriteRule ^x - \"[G]\"\n", "restricts access"),
+        ("#RewriteRule ^x - [F]\nRewriteRule ^f[g] /y [R=301]\n", "has settings of Apache"),
+        ("Deny from all\n", "restricts access"),
+    ];
+    for (number, (rules, text)) in cases.into_iter().enumerate() {
+        let root = format!("{number}/site");
+        folder.write(&format!("{root}/a.txt"), "");
+        // The layout of Debian: a link to a file in /etc, in a directory with another name.
+        let file = folder.write(&format!("{number}/etc/htaccess"), rules);
+        let dir = file.parent().unwrap();
+        let root = folder.path().join(root);
+        std::os::unix::fs::symlink(&file, dir.join(".htaccess")).unwrap();
+        std::os::unix::fs::symlink(dir, root.join("config")).unwrap();
+        // Links that lead back do not end the search or repeat a file.
+        std::os::unix::fs::symlink(&root, root.join("again")).unwrap();
+        let site = format!("[[site]]\nlisten = 8080\n[[site.route]]\nfiles = {root:?}\n");
+        let error = but_root(check(&[&typed(&format!("links-{number}.toml"), &site)]).stderr);
+        assert!(error.contains(&format!("config/.htaccess {text}")), "{rules}: {error}");
+        assert!(!error.contains("more such file"), "{error}");
+    }
+}

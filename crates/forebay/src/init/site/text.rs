@@ -1,6 +1,8 @@
 //! The text of `site.toml`.
 
-use super::{Chosen, FoundApp};
+use std::path::Path;
+
+use super::{Chosen, FoundApp, SITE_FILE};
 use crate::init::quote;
 
 const HEAD: &str = "\
@@ -33,20 +35,68 @@ exec "$3/bin/catalina.sh" run
 "#;
 
 /// Returns the content of the site's configuration file.
-pub fn site(chosen: &Chosen<'_>) -> String {
-    let mut text = HEAD.to_owned();
+pub fn site(chosen: &Chosen<'_>, dir: &Path) -> String {
+    let mut head = HEAD.to_owned();
     if matches!(chosen.main.app, FoundApp::Servlet { tomcat: None }) {
         // The servlet container usually listens on port 8080, so Forebay needs another port.
-        text = text.replace("127.0.0.1:8080", "127.0.0.1:8000");
+        head = head.replace("127.0.0.1:8080", "127.0.0.1:8000");
     }
-    if chosen.has_cgi_bin {
+    let (routes, apps) = (routes(chosen), apps(chosen));
+    if chosen.refusals.routes.is_empty() {
+        return head + &routes + &apps;
+    }
+    head +=
+        "\n  # The routes with the name of an .htaccess file refuse what it refuses in Apache.\n";
+    head += chosen.refusals.routes.trim_start_matches('\n');
+    let routes = reached(&head, &routes, &apps, dir);
+    head + &routes + &apps
+}
+
+/// Returns the routes, with those that get no requests as comments, because the routes in `head`
+/// refuse these requests. Forebay accepts no route without requests.
+fn reached(head: &str, routes: &str, apps: &str, dir: &Path) -> String {
+    let mut kept = String::new();
+    for route in routes.split_inclusive("\n\n") {
+        let site = format!("{head}{kept}{route}{apps}");
+        let parsed = forebay_conf::parse(&site, SITE_FILE, dir);
+        let is_idle = parsed.is_err_and(|error| error.to_string().contains("no request reaches"));
+        if is_idle {
+            kept.push_str("\n  # The routes above refuse all requests of this route:\n");
+            let lines = route.lines().map(|line| line.trim_start_matches([' ', '#']));
+            let lines = lines.filter(|line| !line.is_empty());
+            kept.extend(lines.map(|line| format!("  # {line}\n")));
+        } else {
+            kept += route;
+        }
+    }
+    kept
+}
+
+/// Returns the routes of the application and its files.
+fn routes(chosen: &Chosen<'_>) -> String {
+    let mut text = String::new();
+    if chosen.has_cgi_bin || matches!(chosen.main.app, FoundApp::CgiBin { .. }) {
         text += &cgi_route();
     }
+    if chosen.has_idle_scripts && chosen.mounts().contains(&("/", ".")) {
+        text += &route(
+            "The source of CGI scripts is not for clients. To run them: cgi = \".\" in place of `respond`.",
+            "suffix = [\".cgi\"]\nrespond = { status = 404 }",
+        );
+    }
     text += &match &chosen.main.app {
-        FoundApp::CgiBin { .. } => {
-            cgi_route() + &chosen.files.map(files_beside_scripts).unwrap_or_default()
+        FoundApp::CgiBin { .. } => chosen.files.map(files_beside_scripts).unwrap_or_default(),
+        FoundApp::CgiFiles => {
+            route("CGI scripts.", "suffix = [\".cgi\"]\napp = \"scripts\"")
+                + &not_for_clients()
+                + &route(
+                    "Files. Names that begin with a dot are not sent.",
+                    "path = \"/*\"\nfiles = { root = \".\", index = [\"index.cgi\", \"index.html\"] }",
+                )
         }
-        FoundApp::Files { root, listing, entry } => files(root, *listing, *entry),
+        FoundApp::Files { root, listing, entry } => {
+            files(root, *listing && chosen.refusals.allows_listing, *entry)
+        }
         FoundApp::Php { root, entry, is_wordpress } => php(chosen, root, *entry, *is_wordpress),
         FoundApp::Servlet { tomcat: None } => route(
             "A servlet container that you start. Its connector listens on port 8080.",
@@ -60,16 +110,29 @@ pub fn site(chosen: &Chosen<'_>) -> String {
         FoundApp::Servlet { .. } => private(&[]) + &statics(chosen) + &all(),
         _ => statics(chosen) + &all(),
     };
+    text
+}
+
+/// Returns the tables of the applications.
+fn apps(chosen: &Chosen<'_>) -> String {
+    let mut text = String::new();
     let app = app(&chosen.main.app);
     if !app.is_empty() {
         text += "\n[app.app]\n";
         text += &app;
         text += &user(chosen);
     }
-    if chosen.has_cgi_bin || matches!(chosen.main.app, FoundApp::CgiBin { .. }) {
-        text += "\n[app.scripts]\n\
-            kind = \"cgi-bin\"                       # the first line of each script selects what runs it\n\
-            dir = \"cgi-bin\"\nworkers = 4\n";
+    let dir = match chosen.main.app {
+        FoundApp::CgiFiles => Some("."),
+        FoundApp::CgiBin { .. } => Some("cgi-bin"),
+        _ => chosen.has_cgi_bin.then_some("cgi-bin"),
+    };
+    if let Some(dir) = dir {
+        text += &format!(
+            "\n[app.scripts]\n\
+             kind = \"cgi-bin\"                       # the first line of each script selects what runs it\n\
+             dir = \"{dir}\"\nworkers = 4\n"
+        );
         text += &user(chosen);
     }
     text
@@ -117,13 +180,14 @@ fn private(paths: &[&str]) -> String {
     text
 }
 
+fn not_for_clients() -> String {
+    route("This file is not for clients.", "path = \"/site.toml\"\nrespond = { status = 404 }")
+}
+
 fn files(root: &str, listing: bool, entry: bool) -> String {
     let mut text = String::new();
     if root == "." {
-        text += &route(
-            "This file is not for clients.",
-            "path = \"/site.toml\"\nrespond = { status = 404 }",
-        );
+        text += &not_for_clients();
     }
     let listing = if listing { ", listing = true" } else { "" };
     let mut keys = format!("path = \"/*\"\nfiles = {{ root = {}{listing} }}", quote::toml(root));
@@ -150,11 +214,18 @@ fn php(chosen: &Chosen<'_>, root: &str, entry: bool, is_wordpress: bool) -> Stri
         "path = \"/*\"\nfiles = {{ root = {}, index = [\"index.php\", \"index.html\"] }}",
         quote::toml(root)
     );
-    if entry {
-        keys +=
-            "\nfallback_to = \"/index.php\"           # this script answers paths without a file";
+    if let Some(to) = fallback(chosen, entry) {
+        let key = format!("fallback_to = {}", quote::toml(to));
+        keys += &format!("\n{key:36} # this script answers paths without a file");
     }
     text + &route("Files. Names that begin with a dot are not sent.", &keys)
+}
+
+/// Returns the script for paths without a file: the script that `.htaccess` names, or `index.php`
+/// of an application with one entry script.
+fn fallback<'a>(chosen: &'a Chosen<'_>, entry: bool) -> Option<&'a str> {
+    let of_rules = chosen.refusals.fallback.as_deref();
+    of_rules.or_else(|| entry.then_some("/index.php"))
 }
 
 /// Returns the route for files that need no application.
@@ -211,9 +282,10 @@ fn app(app: &FoundApp) -> String {
              run = [\"sh\", \"-c\", '''{TOMCAT}''', \"tomcat\", \"{{dir}}\", \"{{socket}}\", \"{home}\"]\n\
              speaks = \"http\"\nconnections = 100\nstart_timeout = \"2m\"\n",
         ),
-        FoundApp::Servlet { tomcat: None } | FoundApp::CgiBin { .. } | FoundApp::Files { .. } => {
-            String::new()
-        }
+        FoundApp::Servlet { tomcat: None }
+        | FoundApp::CgiBin { .. }
+        | FoundApp::CgiFiles
+        | FoundApp::Files { .. } => String::new(),
     }
 }
 
