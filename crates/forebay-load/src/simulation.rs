@@ -360,7 +360,8 @@ fn simulate_stream(scheme: &str, streams: usize, one: impl Fn(&Spec, Shape, u64)
     simulate(&spec, &[None, Some(rate)], one);
 }
 
-/// Simulates connections that carry one request at a time, with servers of the type `D`.
+/// Simulates connections that carry one request at a time. `D` is the server's side of a
+/// connection.
 fn simulate_single<C: Session<Sink = Inspection>, D: Codec + Default + 'static>(
     scheme: &str,
     source: impl Fn(Requests) -> RequestSource<C::Request>,
@@ -376,7 +377,8 @@ fn simulate_single<C: Session<Sink = Inspection>, D: Codec + Default + 'static>(
     });
 }
 
-/// Simulates connections that carry several requests at once, with servers of the type `D`.
+/// Simulates connections that carry several requests at once. `D` is the server's side of a
+/// connection.
 fn simulate_mux<C: MuxSession<Sink = Inspection>, D: Codec + Default + 'static>(
     scheme: &str,
     source: impl Fn(Requests) -> RequestSource<C::Request>,

@@ -65,8 +65,11 @@ impl Trust {
 ///
 /// Only fields of a trusted peer count. The client is the first address from the right that is not
 /// a trusted proxy, as with nginx's `real_ip_recursive`. If the search meets an unreadable address,
-/// the client is the address to its right. Fails if a `Forwarded` field is malformed, or
-/// contradicts the `X-Forwarded-` fields.
+/// the client is the address to its right. If all addresses are trusted, the client is the leftmost
+/// one. Also sets the scheme that the fields name.
+///
+/// Fails if a `Forwarded` field is malformed. Also fails if both kinds of fields are present and do
+/// not name the same client and the same scheme.
 pub fn find_client(
     request: &mut Request,
     peer: ClientAddress,

@@ -407,9 +407,9 @@ impl Stream {
         }
     }
 
-    /// Waits until the client disconnects or cancels the request. Over HTTP/1, waits forever if
-    /// input is unread when the client closes its sending side, because the client may still expect
-    /// replies.
+    /// Waits until the client disconnects or cancels the request. Over HTTP/1, a client may close
+    /// only its sending side and still read. So if a body or further requests are then unread,
+    /// waits forever.
     pub async fn cancelled(&self) {
         match self {
             Self::Http1(stream) => stream.closed_by_client().await,

@@ -360,9 +360,9 @@ impl RequestConnection {
 /// Returns a fault if the application refused the request, or if it ended the request without
 /// output.
 fn check_end(name: &str, status: ProtocolStatus, is_empty: bool) -> Result<(), Fault> {
-    // After `Overloaded` and `CantMultiplex`, allow a retry, because the application has not
-    // processed the request. After an empty reply, allow a retry only on a reused connection,
-    // because fastcgi-mono-server4 sometimes sends empty replies there (mono#20086).
+    // After `Overloaded` and `CantMultiplex` without output, allow a retry, because the application
+    // has not processed the request. After an empty reply, allow a retry only on a reused
+    // connection, because fastcgi-mono-server4 sometimes sends empty replies there (mono#20086).
     let (code, what, retry) = match status {
         ProtocolStatus::Complete if is_empty => (502, "sent an empty reply", Retry::IfReused),
         ProtocolStatus::Complete => return Ok(()),

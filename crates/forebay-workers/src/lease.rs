@@ -324,7 +324,8 @@ impl Lease {
         Ok(())
     }
 
-    /// Records the end of the script, and returns the worker to the pool.
+    /// Records the end of the script, and returns the worker to the pool. If the worker still cleans
+    /// up, a task returns it later.
     fn finish(&mut self, reply: Reply) {
         let (kind, then) = match reply {
             Reply::Failed { status, then } => (EndKind::Status(status), then),

@@ -17,9 +17,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Maximum time that a request waits for a busy worker while another worker is idle. Exception: if
-/// as many workers run as there are processors, the request may wait longer. A worker that began
-/// its request within this time counts as running, and will probably finish soon.
+/// First part of the time that a request waits for a busy worker while another worker is idle.
+/// After this time, the request waits on only while as many workers run as there are processors. A
+/// worker that began its request within this time counts as running: it probably finishes soon.
 pub(crate) const MOMENT: Duration = Duration::from_millis(5);
 /// Size of a window: the number of a worker's requests between two readings of its sleeps.
 const WINDOW: u64 = 32;

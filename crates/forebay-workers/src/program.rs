@@ -205,7 +205,8 @@ impl Program {
         }
     }
 
-    /// Returns a receiver whose value changes each time that a process stops taking requests.
+    /// Returns a receiver whose value changes each time that a process stops taking requests or is
+    /// removed.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.shared.pool.changes()
     }

@@ -133,8 +133,9 @@ fn directories(cx: &Cx<'_>, text: &str, bases: &[Base<'_>]) -> Result<Vec<Matche
     if is_exact { Ok(found) } else { Err(found) }
 }
 
-/// Returns the matcher of an expression that begins with the directory of a base. Returns `None`
-/// for other expressions, and if one route cannot have all of the conditions.
+/// Returns the matcher for an expression about files, such as `^/dir/x`, if it begins with the
+/// directory of the base. The matcher has the URLs of these files. Returns `None` for other
+/// expressions, and if one route cannot have both this expression and the paths of the base.
 fn below_base(cx: &Cx<'_>, text: &str, dir: &str, base: &Base<'_>) -> Option<Matcher> {
     let dir = dir.trim_end_matches('/');
     let plain = text.strip_prefix('^')?;

@@ -77,7 +77,8 @@ pub fn cache(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftRo
     route.keys.set("cache", value);
 }
 
-/// Returns true if `proxy_no_cache` has a condition that may be true.
+/// Returns true if `proxy_no_cache`, or the same directive for another protocol, has a condition
+/// that may be true.
 fn is_ever(directive: &Directive) -> bool {
     directive.args.iter().any(|condition| !matches!(condition.as_str(), "" | "0"))
 }

@@ -125,8 +125,8 @@ fn others(variable: &str, choices: &[Choice<'_>], compare: Compare<'_>) -> Optio
     Some(Switch::OneOf(vec![all]))
 }
 
-/// Joins conditions on one variable to a condition with a list of values. Returns all other
-/// conditions unchanged.
+/// Joins two or more conditions to one condition with a list of values, if all of them compare the
+/// same variable. Otherwise returns all conditions unchanged.
 fn joined(all: Vec<Matcher>) -> Vec<Matcher> {
     let of_variable = |matcher: &Matcher| -> Option<(String, Value)> {
         let only = Matcher { when: matcher.when.clone(), ..Matcher::default() };
@@ -152,8 +152,8 @@ fn joined(all: Vec<Matcher>) -> Vec<Matcher> {
     }
 }
 
-/// Returns the requests of the clients for whose addresses the `geo` has an accepted value, as
-/// tested with `is_true`. Returns `None` if one list of addresses cannot express the condition.
+/// Returns a matcher for clients by address: the `geo` gives these addresses a value for which
+/// `is_true` returns true. Returns `None` if one list of addresses cannot express the condition.
 fn of_addresses(geo: &Directive, is_true: &dyn Fn(&str) -> bool) -> Option<Matcher> {
     if geo.args.len() == 2 && geo.arg(0) != "$remote_addr" {
         return None;

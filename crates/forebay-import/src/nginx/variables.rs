@@ -62,8 +62,8 @@ impl Variables<'_, '_> {
     }
 
     /// Returns the value or placeholder of a variable. An error is the name of a variable that has
-    /// neither. `depth` is the number of variables whose values led to this variable. Its limit
-    /// ends chains of variables that refer to each other.
+    /// neither. The value of a variable may contain other variables, and `depth` is the
+    /// number of variables around this one. The limit of `depth` ends chains without an end.
     fn value(&self, name: &str, depth: usize) -> Result<String, String> {
         let unknown = || format!("${name}");
         if depth > 8 {

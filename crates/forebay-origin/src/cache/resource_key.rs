@@ -43,7 +43,7 @@ pub struct Key {
 pub enum Group {
     /// A plain key and its aliases.
     Plain(Half),
-    /// Aliases with the same target of clients.
+    /// Aliases for the same target that the client itself sent.
     Own(Half),
 }
 

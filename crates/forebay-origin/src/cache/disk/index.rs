@@ -59,7 +59,8 @@ pub struct Index {
     free: Vec<u32>,
     /// The newest variant of each resource. A plain key and its aliases are neighbours.
     newest: BTreeMap<KeyHash, u32>,
-    /// The keys of `newest` with swapped halves. Aliases of one target of clients are neighbours.
+    /// The keys of `newest` with swapped halves. Aliases with the same URL of the client are
+    /// neighbours.
     by_own: BTreeSet<KeyHash>,
     hand: usize,
     /// Number of circles that the hand has completed.

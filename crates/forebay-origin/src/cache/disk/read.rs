@@ -30,7 +30,8 @@ pub const CHECKS: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Number of bytes of a body that are read at once for its checksum.
 const PIECE: usize = 128 * 1024;
-/// Maximum number of lists of names in `Vary` that are numbered.
+/// Maximum number of different `Vary` lists, such as `accept-encoding, cookie`, that get a number.
+/// An entry of the index has this number in place of the list.
 const MOST_LISTS: usize = 1000;
 
 /// Content of a file.
@@ -74,7 +75,7 @@ impl Disk {
         newest
     }
 
-    /// Reads an entry on a thread for blocking work. If the checksum of the body must be compared,
+    /// Reads an entry on a thread for blocking work. If no file of the entry was checked before,
     /// first waits for one of the [`CHECKS`] permits. Returns `None` if the entry cannot be used,
     /// or if no permit is free in time.
     pub(super) async fn read_aside(
