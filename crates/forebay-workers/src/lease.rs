@@ -324,8 +324,8 @@ impl Lease {
         Ok(())
     }
 
-    /// Records the end of the script, and returns the worker to the pool. If the worker still cleans
-    /// up, a task returns it later.
+    /// Records the end of the script, and returns the worker to the pool. If the worker still
+    /// cleans up, a task returns the worker later.
     fn finish(&mut self, reply: Reply) {
         let (kind, then) = match reply {
             Reply::Failed { status, then } => (EndKind::Status(status), then),
