@@ -276,21 +276,22 @@ impl Files {
     /// route's own index names come before those of script routes. Fails if there is no index file
     /// and listings are not permitted.
     ///
-    /// An index whose name has the ending of a script also counts as a script. So a request for the
-    /// directory gets the same reply as a request for the path of the index. Forebay then never
-    /// sends the source of a script that the script's own route cannot find.
+    /// An index also counts as a script if a script route takes its URL. So a request for the
+    /// directory gets what a request for the path of the index gets. Otherwise, it would get the
+    /// source of a script that the script route cannot find.
     fn find_index(&self, request: &Request, directory: &[u8]) -> Result<Index, Fault> {
+        let slash: &[u8] = if request.path.ends_with(b"/") { b"" } else { b"/" };
+        let url = |name: &str| [&request.path, slash, name.as_bytes()].concat();
         for name in self.settings.index.iter().map(String::as_str).chain(self.scripts.indexes()) {
+            let is_own = self.settings.index.iter().any(|own| own == name);
             let mut path = [directory, name.as_bytes()].concat();
             match self.find(request, &mut path) {
                 Ok(PathEntry::File(entry))
-                    if entry.run_by.is_some() || self.scripts.has_ending_of(name) =>
+                    if entry.run_by.is_some() || is_own && self.scripts.take_url(&url(name)) =>
                 {
                     return Ok(Index::Script(name.to_owned()));
                 }
-                Ok(PathEntry::File(entry)) if self.settings.index.iter().any(|own| own == name) => {
-                    return Ok(Index::File(path, entry));
-                }
+                Ok(PathEntry::File(entry)) if is_own => return Ok(Index::File(path, entry)),
                 Err(fault) if fault.status != 404 => return Err(fault),
                 _ => {}
             }

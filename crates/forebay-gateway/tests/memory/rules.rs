@@ -375,3 +375,13 @@ fn an_index_is_not_sent_if_its_own_path_is_not() {
     let regex = regex.replace("ROOT/app", "ROOT");
     assert_statuses(&root, &regex, &cases);
 }
+
+#[test]
+fn scripts_of_other_paths_do_not_change_an_index() {
+    let root = site(&["index.html", "app/index.html"]);
+    let routes = "[[site.route]]\npath = \"/app/*\"\nsuffix = \".html\"\n\
+                  fastcgi = { to = \"BACKEND\", root = \"/no/such\", scripts = \".html\" }\n\
+                  [[site.route]]\npath = \"/\"\nfiles = \"ROOT\"\n\
+                  [[site.route]]\npath = \"/*\"\nrespond = { status = 410 }\n";
+    assert_statuses(&root, routes, &[("/", 200), ("/index.html", 410), ("/app/index.html", 502)]);
+}

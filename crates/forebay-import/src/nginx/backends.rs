@@ -449,6 +449,8 @@ fn scripts_of_alias(alias: &Alias<'_>) -> Option<Table> {
     if let Some(root) = files_of::alias_as_root(prefix, dir) {
         return Some(Table::default().with("root", root));
     }
+    // With `location /a` and `alias /d`, nginx also maps `/ab.php` to `/db.php`. Forebay does not: it
+    // answers 404.
     let prefix = prefix.trim_end_matches('/');
     Some(Table::default().with("root", dir).with("strip_prefix", prefix))
 }

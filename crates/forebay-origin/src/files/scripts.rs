@@ -3,7 +3,7 @@
 //!
 //! Each file is looked up below the directories of the site's script routes, by its name and its
 //! real path. A files route leaves a script to later routes. For an index file that is a script,
-//! and for `fallback_to`, Forebay selects a route again, once per request (`Reply::reroute`).
+//! and for `fallback_to`, Forebay selects a route again (`Reply::reroute`).
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -11,7 +11,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use forebay_conf::{self as conf, Action, AppKind, PathPattern, Plan, Site, ends_in_any_case};
+use forebay_conf::{
+    self as conf, Action, AppKind, Matcher, PathPattern, Plan, Site, ends_in_any_case,
+};
 use forebay_upstream::script::looks_like_script;
 use rustix::fs::{CWD, readlinkat};
 
@@ -46,6 +48,8 @@ struct ScriptRoute {
     real: Option<PathBuf>,
     /// The paths that the route takes, without leading slash. Empty if the route takes all paths.
     only: Vec<String>,
+    /// The paths that the route takes.
+    matcher: Matcher,
     /// Endings of script names. If there are none, every file that looks like a script counts as a
     /// script.
     ends: Vec<String>,
@@ -94,9 +98,13 @@ impl ScriptRoutes {
         self.0.iter().any(|route| route.id == id && route.only.is_empty())
     }
 
-    /// Returns true if `name` has an ending of script names of a route, in any directory.
-    pub fn has_ending_of(&self, name: &str) -> bool {
-        self.0.iter().any(|route| route.has_ending(name.as_bytes()))
+    /// Returns true if a route takes this URL path as that of a script, by its ending. The script may
+    /// be missing.
+    pub fn take_url(&self, path: &[u8]) -> bool {
+        let takes = |route: &ScriptRoute| {
+            route.has_ending(path) && route.matcher.matches(b"GET", path).is_some()
+        };
+        self.0.iter().any(takes)
     }
 
     /// Returns the names of the routes' index scripts.
@@ -277,6 +285,7 @@ fn script_route(site: &Site, number: usize, plan: &Plan) -> Option<ScriptRoute> 
         real: dir.canonicalize().ok(),
         dir,
         only,
+        matcher: route.matcher.clone(),
         ends,
         ignores_case: route.matcher.suffix_ignores_case,
         own,
