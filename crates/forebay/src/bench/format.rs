@@ -153,7 +153,7 @@ fn siege(out: &mut String, outcome: &Outcome) -> std::fmt::Result {
         ("Elapsed time:", format!("{:>12.2} secs", outcome.duration.as_secs_f64())),
         ("Data transferred:", format!("{:>12.2} MB", mega(bytes.body as f64))),
         ("Response time:", format!("{:>12.2} secs", seconds(latency.mean_us()))),
-        ("Transaction rate:", format!("{:>12.2} trans/sec", outcome.rate_per_s())),
+        ("Transaction rate:", format!("{:>12.2} trans/sec", per_second(successful, outcome))),
         ("Throughput:", format!("{:>12.2} MB/sec", mega(per_second(bytes.body, outcome)))),
         ("Concurrency:", format!("{concurrency:>12.2}")),
         ("Successful transactions:", format!("{successful:>12}")),
@@ -363,9 +363,9 @@ mod tests {
         has(
             Format::Siege,
             &[
-                "Transactions: 1000 hits Availability: 99.70 %",
-                "Transaction rate: 500.00 trans/sec",
-                "Concurrency: 2.50 Successful transactions: 990 Failed transactions: 3",
+                "Transactions: 990 hits Availability: 98.70 %",
+                "Transaction rate: 495.00 trans/sec",
+                "Concurrency: 2.50 Successful transactions: 990 Failed transactions: 13",
                 "Longest transaction: 0.01",
             ],
         );
