@@ -331,8 +331,11 @@ impl Parts {
         let outcome = self.origin.serve(exchange).await;
         exchange.request.head.fields = clients;
         let captured = exchange.reply.take_captured();
-        // After a fault of the client, another request may get a reply that is of use to all.
-        let is_aborted = |fault: &Fault| fault.side == Side::Client && !fault.is_declined();
+        // If the client has left, another request may get a reply that is of use to all. Other
+        // faults of clients, such as 403, are answers.
+        let is_aborted = |fault: &Fault| {
+            fault.side == Side::Client && matches!(fault.status, 408 | 499) && !fault.is_declined()
+        };
         if !outcome.as_ref().is_err_and(is_aborted) {
             recording.note_answer();
         }

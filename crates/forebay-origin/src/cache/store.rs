@@ -320,7 +320,10 @@ impl Store {
     /// Returns the role of a request for `key`.
     pub fn role(self: &Arc<Self>, key: &Key, seeking: Seeking) -> Role {
         let mut fetches = self.fetches();
-        if let Some(fetch) = fetches.running.awaited(key, seeking) {
+        // A slow request that names a user says nothing about requests without a user.
+        let binds =
+            |fetch: &&Arc<Fetch>| !fetch.is_slow() || !fetch.names_user || seeking.names_user;
+        if let Some(fetch) = fetches.running.awaited(key, seeking).filter(binds) {
             return if fetch.is_slow() {
                 Role::Passes
             } else {
@@ -746,6 +749,23 @@ mod tests {
         assert!(kept(&reply));
         drop((leads, late));
         let _ = lead(&store, &key);
+        assert!(!store.fetches().running.contains(&key));
+    }
+
+    #[test]
+    fn a_slow_request_of_a_user_delays_no_others() {
+        let store = Store::new(1 << 20, None);
+        let key = Key::from("/");
+        let role = |names_user| store.role(&key, Seeking { names_user, ..Seeking::default() });
+        let Role::Leads(user) = role(true) else { panic!("no other request") };
+        user.let_others_pass();
+        assert!(matches!(role(true), Role::Passes));
+        let Role::Leads(anonymous) = role(false) else { panic!("it waits for a user") };
+        assert!(matches!(role(false), Role::Waits(_)));
+        drop(user);
+        assert!(matches!(role(false), Role::Waits(_)));
+        drop(anonymous);
+        assert!(matches!(role(false), Role::Leads(_)));
         assert!(!store.fetches().running.contains(&key));
     }
 
