@@ -354,8 +354,8 @@ fn unknown_suffix_handlers(
 }
 
 /// Returns the route for `AddHandler cgi-script`. The route answers 403 if `Options` has no
-/// `ExecCGI`, or if `dir` does not exist. Returns `None` if there is no such directive, if it names
-/// no extension, or if no path of `route` ends with `*`.
+/// `ExecCGI`, if `dir` does not exist, or if it is a file with another ending. Returns `None` if
+/// there is no such directive, if it names no extension, or if no path of `route` ends with `*`.
 fn cgi_handler(layers: &[&[Directive]], dir: &str, route: &DraftRoute) -> Option<DraftRoute> {
     let handlers = all(layers, "AddHandler");
     let handler =
@@ -369,8 +369,12 @@ fn cgi_handler(layers: &[&[Directive]], dir: &str, route: &DraftRoute) -> Option
     let comment = if !has_option(layers, "ExecCGI") {
         "Options has no ExecCGI here.".to_owned()
     } else if files::is_readable(dir) {
-        scripts.keys.set("cgi", Table::default().with("program", dir));
-        return Some(scripts);
+        // Of `/readme.txt/x.cgi`, Apache looks at the ending of the file, not of the path.
+        if scripts.matcher.suffixes.iter().any(|end| dir.ends_with(end.as_str())) {
+            scripts.keys.set("cgi", Table::default().with("program", dir));
+            return Some(scripts);
+        }
+        "In Apache, this file is no CGI script.".to_owned()
     } else if !files::is_directory(dir) {
         format!("There is no directory {dir} on this machine.")
     } else {
