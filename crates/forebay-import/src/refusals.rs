@@ -31,7 +31,13 @@ pub struct Refusals {
 
 /// Reads the access files below directories. Each mount is a URL path, such as `/` or `/static`,
 /// and its directory relative to `base`. Follows symbolic links, because the server follows them.
-pub fn refusals(base: &Path, mounts: &[(&str, &str)]) -> std::io::Result<Refusals> {
+/// `scripts` are the scripts that the site runs: an ending such as `.php`, or a path such as
+/// `/cgi-bin/`.
+pub fn refusals(
+    base: &Path,
+    mounts: &[(&str, &str)],
+    scripts: &[&str],
+) -> std::io::Result<Refusals> {
     let absolute = std::path::absolute(base)?;
     // Directives cannot name such a directory, but its descriptor has a plain name.
     let is_plain = |path: &&str| !path.is_empty() && !path.contains(['*', '?', '[', '$']);
@@ -47,7 +53,7 @@ pub fn refusals(base: &Path, mounts: &[(&str, &str)]) -> std::io::Result<Refusal
     let below = |dir: &str| crate::files::joined(&base, if dir == "." { "" } else { dir });
     let mounts: Vec<(&str, String)> = mounts.iter().map(|(url, dir)| (*url, below(dir))).collect();
     let keys = Keys::shared();
-    let mut draft = apache::translate_mounts(&mounts, keys);
+    let mut draft = apache::translate_mounts(&mounts, scripts.contains(&".cgi"), keys);
     let routes = draft.sites.pop().map(|site| site.routes).unwrap_or_default();
     let has_listing = |route: &DraftRoute| match route.keys.get("files") {
         Some(Value::Table(files)) => files.get("listing").is_some(),
@@ -252,7 +258,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
         std::fs::write(dir.path().join("a/.htaccess"), rules).unwrap();
-        refusals(dir.path(), &[("/", ".")]).unwrap()
+        refusals(dir.path(), &[("/", ".")], &[".php"]).unwrap()
     }
 
     #[test]
@@ -301,7 +307,7 @@ mod tests {
         assert!(!of("Options -Indexes").allows_listing);
         assert_eq!(of("FallbackResource /index.php").fallback, None, "only for a part");
         for mounts in [&[][..], &[("/", "none")], &[("/none", "none")]] {
-            let found = refusals(Path::new("/proc/self/fdinfo"), mounts).unwrap();
+            let found = refusals(Path::new("/proc/self/fdinfo"), mounts, &[]).unwrap();
             assert!(found.routes.is_empty() && found.files.is_empty(), "{found:?}");
         }
     }
@@ -318,7 +324,7 @@ mod tests {
         ] {
             let dir = tempfile::tempdir().unwrap();
             std::fs::write(dir.path().join(".htaccess"), format!("{cond}{rule}\n")).unwrap();
-            let found = refusals(dir.path(), &[("/", ".")]).unwrap().fallback;
+            let found = refusals(dir.path(), &[("/", ".")], &[".php"]).unwrap().fallback;
             assert_eq!(found.as_deref(), expected, "{rule}");
         }
     }
@@ -335,7 +341,7 @@ mod tests {
                 std::fs::create_dir_all(&below).unwrap();
                 std::fs::write(below.join(".htaccess"), "Require all denied").unwrap();
             }
-            let found = refusals(&base, &[("/", ".")]).unwrap();
+            let found = refusals(&base, &[("/", ".")], &[".php"]).unwrap();
             assert!(found.routes.contains("\"^(?:/x y%41(?:/|$))\""), "{found:?}");
             assert!(found.routes.contains(r"'^(?:/q\?\*(?:/|$))'"), "{found:?}");
             assert_eq!(found.files, [Path::new("q?*/.htaccess"), Path::new("x y%41/.htaccess")]);
@@ -343,7 +349,7 @@ mod tests {
         let odd = dir.path().join(OsStr::from_bytes(b"g/h/\xff"));
         std::fs::create_dir_all(&odd).unwrap();
         std::fs::write(odd.join(".htaccess"), "Require all denied").unwrap();
-        let found = refusals(&dir.path().join("g"), &[("/s", "h")]).unwrap();
+        let found = refusals(&dir.path().join("g"), &[("/s", "h")], &[]).unwrap();
         assert!(found.routes.contains("paths = [\"/s/*\", \"/s\"]"), "{found:?}");
     }
 }

@@ -251,3 +251,35 @@ fn cgi_scripts_among_files_run_and_their_source_is_not_sent() {
     assert_eq!(forebay.get("/cgi-bin/b.cgi/x").text(), "perl /x", "{}", forebay.output());
     assert_eq!(forebay.get("/").text(), "page");
 }
+
+#[test]
+fn uploaded_cgi_scripts_run_only_if_htaccess_lets_them() {
+    let folder = Folder::new();
+    folder.script("index.cgi", PERL);
+    let off = [
+        "Options -ExecCGI",
+        "RemoveHandler .cgi",
+        "RemoveHandler cgi",
+        "SetHandler default-handler",
+        "ForceType text/plain",
+        "AddType text/plain .pl .cgi",
+        "<FilesMatch \"\\.(cgi|pl)$\">\nSetHandler none\n</FilesMatch>",
+        "<Files *>\nOptions -ExecCGI\n</Files>",
+    ];
+    for (at, rules) in off.iter().enumerate() {
+        folder.write(&format!("off-{at}/.htaccess"), rules);
+        folder.script(&format!("off-{at}/x.cgi"), PERL);
+        folder.script(&format!("off-{at}/below/x.cgi"), PERL);
+    }
+    folder.write("on/.htaccess", "<Files *.html>\nForceType text/plain\n</Files>\nHeader set X y");
+    folder.script("on/x.cgi", PERL);
+    let dir = folder.path().to_owned();
+    let forebay = site(folder, &dir);
+    for (at, rules) in off.iter().enumerate() {
+        for path in ["x.cgi", "x.cgi/y", "below/x.cgi", "none.cgi"] {
+            assert_eq!(forebay.get(&format!("/off-{at}/{path}")).status, 403, "{rules}: {path}");
+        }
+    }
+    assert_eq!(forebay.get("/on/x.cgi/y").text(), "perl /y", "{}", forebay.output());
+    assert_eq!(forebay.get("/").text().trim_end(), "perl");
+}

@@ -88,7 +88,7 @@ pub fn handlers(
         }
         out.push(all);
     }
-    out.extend(cgi_handler(layers, dir, route));
+    out.extend(cgi_handler(cx, sections, layers, dir, route));
     out.extend(unknown_suffix_handlers(cx, sections, layers, (url, dir), route));
     if !is_php_known {
         out.extend(php_module(cx, sections, layers, (root.as_ref(), dir), route));
@@ -353,10 +353,17 @@ fn unknown_suffix_handlers(
     out
 }
 
-/// Returns the route for `AddHandler cgi-script`. The route answers 403 if `Options` has no
-/// `ExecCGI`, or if `dir` does not exist. Returns `None` if there is no such directive, if it names
-/// no extension, or if no path of `route` ends with `*`.
-fn cgi_handler(layers: &[&[Directive]], dir: &str, route: &DraftRoute) -> Option<DraftRoute> {
+/// Returns the route for `AddHandler cgi-script`. The route is closed if a line such as
+/// `RemoveHandler .cgi` turns the scripts off. It answers 403 if `Options` has no
+/// `ExecCGI`, if `dir` does not exist, or if it is a file with another ending. Returns `None` if
+/// there is no such directive, if it names no extension, or if no path of `route` ends with `*`.
+fn cgi_handler(
+    cx: &mut Cx<'_>,
+    sections: &Sections<'_>,
+    layers: &[&[Directive]],
+    dir: &str,
+    route: &DraftRoute,
+) -> Option<DraftRoute> {
     let handlers = all(layers, "AddHandler");
     let handler =
         handlers.iter().rfind(|handler| handler.arg(0).eq_ignore_ascii_case("cgi-script"))?;
@@ -366,11 +373,19 @@ fn cgi_handler(layers: &[&[Directive]], dir: &str, route: &DraftRoute) -> Option
     if !select(&mut scripts.matcher) {
         return None;
     }
+    if let Some(directive) = cgi_turned_off(sections, layers, dir, &scripts.matcher.suffixes) {
+        let comment = cx.note(directive, "scripts do not run here: write a route for these files");
+        return Some(scripts.closed(comment));
+    }
     let comment = if !has_option(layers, "ExecCGI") {
         "Options has no ExecCGI here.".to_owned()
     } else if files::is_readable(dir) {
-        scripts.keys.set("cgi", Table::default().with("program", dir));
-        return Some(scripts);
+        // Of `/readme.txt/x.cgi`, Apache looks at the ending of the file, not of the path.
+        if scripts.matcher.suffixes.iter().any(|end| dir.ends_with(end.as_str())) {
+            scripts.keys.set("cgi", Table::default().with("program", dir));
+            return Some(scripts);
+        }
+        "In Apache, this file is no CGI script.".to_owned()
     } else if !files::is_directory(dir) {
         format!("There is no directory {dir} on this machine.")
     } else {
@@ -379,6 +394,71 @@ fn cgi_handler(layers: &[&[Directive]], dir: &str, route: &DraftRoute) -> Option
     };
     scripts.comments.push(comment);
     Some(scripts.respond(403))
+}
+
+/// Returns the directive that turns off CGI scripts with one of the endings `ends`, such as
+/// `RemoveHandler .cgi`. Returns `None` if there is none, or if a later line turns them on.
+fn cgi_turned_off<'a>(
+    sections: &Sections<'a>,
+    layers: &[&'a [Directive]],
+    dir: &str,
+    ends: &[String],
+) -> Option<&'a Directive> {
+    let is_cgi = |directive: &Directive| directive.arg(0).eq_ignore_ascii_case("cgi-script");
+    let names_end = |directive: &Directive, from: usize| {
+        let end = |arg: &String| arg.trim_start_matches('.').to_ascii_lowercase();
+        let given: Vec<String> = directive.args.iter().skip(from).map(end).collect();
+        ends.iter().any(|own| given.contains(&end(own)))
+    };
+    let turns_off = |directive: &Directive| match &*directive.name.to_ascii_lowercase() {
+        "sethandler" => !is_cgi(directive),
+        "forcetype" => true,
+        "removehandler" | "removetype" => names_end(directive, 0),
+        "addhandler" | "addtype" => !is_cgi(directive) && names_end(directive, 1),
+        _ => false,
+    };
+    let turns_on = |directive: &Directive| match &*directive.name.to_ascii_lowercase() {
+        "sethandler" => is_cgi(directive),
+        "addhandler" => is_cgi(directive) && names_end(directive, 1),
+        _ => false,
+    };
+    let mut found = None;
+    for directive in layers.iter().copied().flatten() {
+        if turns_off(directive) {
+            found = Some(directive);
+        } else if turns_on(directive) {
+            found = None;
+        }
+    }
+    // The routes of other handlers in sections for files come before this route.
+    let is_default = |directive: &Directive| match &*directive.name.to_ascii_lowercase() {
+        "sethandler" => matches!(
+            &*directive.arg(0).to_ascii_lowercase(),
+            "none" | "default-handler" | "type-map" | "server-parsed"
+        ),
+        "options" => true,
+        _ => turns_off(directive),
+    };
+    found.or_else(|| {
+        let holding = sections.files.iter().filter(|(section, around)| {
+            around.as_deref().is_none_or(|around| is_below(dir, around))
+                && may_select(section, ends)
+        });
+        holding.flat_map(|(section, _)| section.inside()).find(|directive| is_default(directive))
+    })
+}
+
+/// Returns false if a `Files` section with a plain ending, such as `*.html`, selects no file with
+/// one of the endings `ends`.
+fn may_select(section: &Directive, ends: &[String]) -> bool {
+    let text = section.args.last().map_or("", String::as_str);
+    let named = if is(section, "Files") && section.arg(0) != "~" { of_name(text) } else { None };
+    named.is_none_or(|named| {
+        let named = named.suffixes.iter().map(|name| name.to_ascii_lowercase());
+        named
+            .into_iter()
+            .any(|name| ends.iter().any(|end| name.ends_with(end.as_str()) || end.ends_with(&name)))
+    })
 }
 
 /// Returns the route for PHP that runs inside Apache. If Forebay cannot run PHP, the route is

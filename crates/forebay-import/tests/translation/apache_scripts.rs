@@ -252,3 +252,16 @@ fn php_runs_below_an_alias_whose_directory_has_another_name() {
         assert!(own < base, "{path}:\n{}", found.toml);
     }
 }
+
+#[test]
+fn only_a_file_with_the_ending_of_scripts_runs() {
+    let cgi = "DocumentRoot {}\nAddHandler cgi-script .cgi\n<Directory {}>\nOptions ExecCGI\n\
+               Require all granted\n</Directory>\n";
+    for rule in ["<Location /run>\nHeader set X y\n</Location>", "Alias /run {}/run"] {
+        let found = host(&format!("{cgi}{rule}"));
+        assert!(!found.toml.contains("program = "), "{}", found.toml);
+        assert!(found.toml.contains("this file is no CGI script"), "{}", found.toml);
+    }
+    let own = format!("{}Alias /run {{}}/x.fcgi", cgi.replace(".cgi", ".fcgi"));
+    assert!(host(&own).toml.contains("cgi = { program = \"DIR/x.fcgi\" }"));
+}

@@ -27,7 +27,7 @@ pub fn write(dir: &Path, force: bool) -> Result<String, String> {
         return Err(format!("{shown}: found nothing to serve; looked for {}", detect::MARKS));
     };
     let mut chosen = Chosen::of(main, others, &look);
-    chosen.refusals = forebay_import::refusals(dir, &chosen.mounts())
+    chosen.refusals = forebay_import::refusals(dir, &chosen.mounts(), &chosen.scripts())
         .map_err(|error| format!("cannot read the .htaccess files of {shown}: {error}"))?;
     let file = dir.join(SITE_FILE);
     let existed = file.symlink_metadata().is_ok();
@@ -80,6 +80,17 @@ impl<'a> Chosen<'a> {
             user: user(look, &main.app),
             refusals: Refusals::default(),
         }
+    }
+
+    /// Returns the scripts that the site runs: an ending of their names, or their path.
+    fn scripts(&self) -> Vec<&'static str> {
+        let of_app = match &self.main.app {
+            FoundApp::Php { .. } => Some(".php"),
+            FoundApp::CgiFiles => Some(".cgi"),
+            _ => None,
+        };
+        let is_cgi = self.has_cgi_bin || matches!(self.main.app, FoundApp::CgiBin { .. });
+        of_app.into_iter().chain(is_cgi.then_some("/cgi-bin/")).collect()
     }
 
     /// Returns the URL paths whose directories Forebay serves itself, with these directories.
