@@ -36,7 +36,7 @@ impl Failures {
         })
     }
 
-    /// Adds the counts of another turn or thread.
+    /// Adds the counts of another thread, or of another part of the run.
     pub(crate) fn add(&mut self, other: &Self) {
         self.connect += other.connect;
         self.read += other.read;

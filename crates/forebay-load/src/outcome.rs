@@ -490,7 +490,7 @@ impl Handshakes {
         self.time.get_or_insert_default().record(time);
     }
 
-    /// Adds the counts of another turn or thread.
+    /// Adds the counts of another thread, or of another part of the run.
     pub(crate) fn add(&mut self, other: &Self) {
         self.full += other.full;
         self.resumed += other.resumed;

@@ -385,8 +385,8 @@ pub fn best_site<'a>(
     best.map(|(at, _)| at)
 }
 
-/// Returns the index of the best stream for a server name among these patterns, or `None` if no
-/// stream fits; see [`Table::relay`].
+/// Returns the index of the best stream for a server name, or `None` if no stream fits. Each item
+/// of `relays` has the names of one stream. [`Table::relay`] states the order.
 pub fn best_relay<'a>(
     relays: impl Iterator<Item = &'a [HostPattern]>,
     server_name: &[u8],

@@ -129,9 +129,9 @@ impl Tunnel {
     /// `prefix` contains the bytes that the client sent after the request's head. The backend gets
     /// these bytes first. The client first gets the bytes that the backend sent after its 101.
     ///
-    /// After one side has finished sending, the other side may continue to send. If one side
-    /// accepts no more bytes, the tunnel still relays the bytes that this side sent earlier. If one
-    /// connection fails, Forebay resets the other connection, because a regular end would look like
+    /// After one side has finished sending, the other side may continue to send. If the client
+    /// accepts no more bytes, the tunnel still relays to the backend what the client has sent, and
+    /// the same in the other direction. If one connection fails, Forebay resets the other connection, because a regular end would look like
     /// the end of complete data.
     ///
     /// When the server stops, the client of a WebSocket gets a close frame.
@@ -216,8 +216,8 @@ impl<'a> Bridge<'a> {
             downwards.carry(to_client).await?;
             if downwards.is_lost.get() {
                 // The client accepts no more bytes, but its own last bytes may still be on their
-                // way to the backend. The backend may read them only if Forebay accepts the
-                // backend's bytes. So read and drop these bytes.
+                // way to the backend. Some backends read the client's bytes only after their own
+                // bytes were accepted. So read and drop the backend's bytes.
                 tokio::select! {
                     ended = downwards.discard() => ended?,
                     () = is_over.notified() => {}

@@ -88,8 +88,8 @@ fn of_map(map: &Directive, is_true: &dyn Fn(&str) -> bool, compare: Compare<'_>)
         return others(variable, &exact, compare);
     }
     let wanted: Vec<Choice<'_>> = exact.into_iter().filter(|choice| choice.is_true).collect();
-    // A line whose value is not accepted may take requests from a later line. A list of matchers
-    // cannot express this order.
+    // A request that a line without an accepted value matches does not reach the later lines. A
+    // list of matchers cannot express this order.
     if has_order && !wanted.is_empty() || wanted.len() > 2_000 {
         return None;
     }

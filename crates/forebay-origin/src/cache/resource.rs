@@ -77,8 +77,8 @@ impl Resource {
 }
 
 impl Passing {
-    /// Records that a reply was stored. `names_user` is true if its request names a user. Otherwise
-    /// requests that name a user pass as before.
+    /// Records that a reply was stored. `names_user` is true if its request names a user. The reply
+    /// to a request without a user says nothing about users, so their requests pass as before.
     pub fn note_stored(&mut self, names_user: bool) {
         let users = self.users.filter(|_| !names_user);
         *self = Self { users, ..Self::default() };
@@ -108,9 +108,9 @@ impl Passing {
         lasts(self.all) || names_user && lasts(self.users)
     }
 
-    /// Returns true if the next reply can probably not be stored, because the last one could not.
-    /// Other requests then do not wait for the next reply. Returns false if the last reply was an
-    /// error of the origin.
+    /// Returns true if the last reply could not be stored, however long ago, so that the next reply
+    /// can probably not be stored, either. Other requests then do not wait for the next reply. An
+    /// error of the origin does not count as such a reply.
     pub fn is_probed(&self, names_user: bool) -> bool {
         self.all.is_some() && !self.has_failed || names_user && self.users.is_some()
     }

@@ -1,8 +1,9 @@
 //! Requests to origins whose replies may be stored.
 //!
 //! Requests with the same key and the same values for `Vary` can wait for each other: the first one
-//! asks the origin. A request whose reply is of no use to others asks *apart*: no request waits for
-//! it. So several requests for one key can run at once, and each may store its reply.
+//! asks the origin. A request asks *apart* if the reply to another request was of no use to it. No
+//! request waits for one that asks apart. So several requests for one key can run at once, and each
+//! may store its reply.
 
 use std::collections::HashMap;
 use std::sync::Arc;

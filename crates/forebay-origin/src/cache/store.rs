@@ -273,8 +273,8 @@ impl Store {
         self.list_alias(fetches, key);
     }
 
-    /// Lists an alias if a reply for it is in memory or arriving. Otherwise removes the alias from
-    /// the list.
+    /// Lists a key that is an alias (see `resource_key.rs`), if a reply for this key is in memory or
+    /// arriving. Otherwise removes the alias from the list.
     fn list_alias(&self, fetches: &mut Fetches, key: &Key) {
         if key.alias_hash().is_none() {
             return;

@@ -41,7 +41,7 @@ fn scaled(text: &str) -> Option<f64> {
     };
     let is_plain = digits.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     let number = digits.parse::<f64>().ok().filter(|_| is_plain)?;
-    // The rounding removes errors of binary fractions: 2.3 * 1000 is a little less than 2,300.
+    // The rounding removes errors of binary fractions: 2.01 * 1000 is a little less than 2,010.
     Some((number * scale * 1e6).round() / 1e6)
 }
 

@@ -227,8 +227,8 @@ impl DiskShared {
         let now = wall_clock();
         let is_known = is_checked && facts.urls[0] != 0;
         let urls = if is_known { facts.urls } else { url_hashes(&head.url, &head.other_url) };
-        // Store the identity of a large file even if `is_settled` is false, because a repeated
-        // check would take long.
+        // Remember that the checksum of a large file was right, even if the file could still change
+        // (`is_settled` is false), because a second comparison would take long.
         let is_large = matches!(body, ContentBody::File(..));
         let counts = is_checked || is_large || is_settled(&found, now);
         let verified = if counts { identity } else { 0 };
