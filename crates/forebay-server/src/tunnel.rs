@@ -131,8 +131,8 @@ impl Tunnel {
     ///
     /// After one side has finished sending, the other side may continue to send. If the client
     /// accepts no more bytes, the tunnel still relays to the backend what the client has sent, and
-    /// the same in the other direction. If one connection fails, Forebay resets the other connection, because a regular end would look like
-    /// the end of complete data.
+    /// the same in the other direction. If one connection fails, Forebay resets the other
+    /// connection, because a regular end would look like the end of complete data.
     ///
     /// When the server stops, the client of a WebSocket gets a close frame.
     pub async fn carry(self, client: &Stream, prefix: Vec<u8>, is_websocket: bool) -> u64 {
