@@ -280,14 +280,13 @@ impl Files {
     /// directory gets what a request for the path of the index gets. Otherwise, it would get the
     /// source of a script that the script route cannot find.
     fn find_index(&self, request: &Request, directory: &[u8]) -> Result<Index, Fault> {
-        let slash: &[u8] = if request.path.ends_with(b"/") { b"" } else { b"/" };
-        let url = |name: &str| [&request.path, slash, name.as_bytes()].concat();
         for name in self.settings.index.iter().map(String::as_str).chain(self.scripts.indexes()) {
             let is_own = self.settings.index.iter().any(|own| own == name);
             let mut path = [directory, name.as_bytes()].concat();
             match self.find(request, &mut path) {
                 Ok(PathEntry::File(entry))
-                    if entry.run_by.is_some() || is_own && self.scripts.take_url(&url(name)) =>
+                    if entry.run_by.is_some()
+                        || is_own && self.scripts.take_index(&request.path, name) =>
                 {
                     return Ok(Index::Script(name.to_owned()));
                 }
