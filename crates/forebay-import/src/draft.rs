@@ -139,6 +139,22 @@ pub struct DraftRoute {
     pub is_decorated: bool,
 }
 
+impl Draft {
+    /// Adds an application, unless an equal one exists. Returns its name: `name`, or `name` with a
+    /// number if another application has this name.
+    pub fn add_app(&mut self, name: &str, table: Table) -> String {
+        if let Some((equal, _)) = self.apps.iter().find(|(_, other)| *other == table) {
+            return equal.clone();
+        }
+        let is_free = |name: &String| !self.apps.iter().any(|(other, _)| other == name);
+        let numbered = (2..).map(|number| format!("{name}-{number}"));
+        let free = std::iter::once(name.to_owned()).chain(numbered).find(is_free);
+        let free = free.expect("one of the numbered names is free");
+        self.apps.push((free.clone(), table));
+        free
+    }
+}
+
 impl DraftRoute {
     pub fn new(place: &SourceLine, source: impl Into<String>, matcher: Matcher) -> Self {
         Self {

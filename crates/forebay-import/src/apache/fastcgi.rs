@@ -99,26 +99,17 @@ fn environment(cx: &mut Cx<'_>, layers: &[&[Directive]], table: &mut Table) {
     }
 }
 
-/// Adds an application to the draft, unless an equal one exists. Returns its name, which is similar
-/// to the name of its program.
+/// Adds the application of a program to the draft. Returns the name of the application, which is
+/// similar to the name of the program.
 fn app(cx: &mut Cx<'_>, program: &str, table: Table) -> String {
-    if let Some((name, _)) = cx.draft.apps.iter().find(|(_, other)| *other == table) {
-        return name.clone();
-    }
     let file = program.rsplit('/').next().unwrap_or_default();
     let stem = file.split('.').next().unwrap_or_default().to_ascii_lowercase();
     let mut stem: String =
         stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-    // The names of the applications for PHP scripts begin with `php`.
-    if !stem.starts_with(|c: char| c.is_ascii_alphabetic()) || stem.starts_with("php") {
+    if !stem.starts_with(|c: char| c.is_ascii_alphabetic()) {
         stem = format!("fastcgi-{stem}");
     }
-    let is_free = |name: &String| !cx.draft.apps.iter().any(|(other, _)| other == name);
-    let numbered = (2..).map(|number| format!("{stem}-{number}"));
-    let name = std::iter::once(stem.clone()).chain(numbered).find(is_free);
-    let name = name.expect("one of the numbered names is free");
-    cx.draft.apps.push((name.clone(), table));
-    name
+    cx.draft.add_app(&stem, table)
 }
 
 /// The FastCGI programs in a directory.

@@ -337,8 +337,7 @@ fn unknown_suffix_handlers(
             continue;
         }
         let mut scripts = route.clone();
-        let dotted = |end: &String| format!(".{}", end.trim_start_matches('.'));
-        scripts.matcher.suffixes = handler.args.iter().skip(1).map(dotted).collect();
+        scripts.matcher.suffixes = suffixes_of(handler);
         if !select(&mut scripts.matcher) {
             continue;
         }
@@ -351,6 +350,12 @@ fn unknown_suffix_handlers(
         out.push(scripts.closed(comment));
     }
     out
+}
+
+/// Returns the file endings of `AddHandler`, each with its dot.
+fn suffixes_of(handler: &Directive) -> Vec<String> {
+    let dotted = |end: &String| format!(".{}", end.trim_start_matches('.'));
+    handler.args.iter().skip(1).map(dotted).collect()
 }
 
 /// Returns the route for `AddHandler cgi-script`. The route is closed if a line such as
@@ -368,8 +373,7 @@ fn cgi_handler(
     let handler =
         handlers.iter().rfind(|handler| handler.arg(0).eq_ignore_ascii_case("cgi-script"))?;
     let mut scripts = route.clone();
-    let dotted = |end: &String| format!(".{}", end.trim_start_matches('.'));
-    scripts.matcher.suffixes = handler.args.iter().skip(1).map(dotted).collect();
+    scripts.matcher.suffixes = suffixes_of(handler);
     if !select(&mut scripts.matcher) {
         return None;
     }
@@ -496,17 +500,7 @@ fn php_module(
     table.set_some("strip_prefix", root.strip_prefix.as_deref());
     table.set_some("env", root.variables());
     table.set_some("user", files::user_of_apps());
-    let name = match cx.draft.apps.iter().find(|(_, other)| *other == table) {
-        Some((name, _)) => name.clone(),
-        None => {
-            let count = cx.draft.apps.len();
-            let name =
-                if count == 0 { PHP_APP.to_owned() } else { format!("{PHP_APP}{}", count + 1) };
-            cx.draft.apps.push((name.clone(), table));
-            name
-        }
-    };
-    scripts.keys.set("app", name);
+    scripts.keys.set("app", cx.draft.add_app(PHP_APP, table));
     Some(scripts)
 }
 
