@@ -171,7 +171,7 @@ fn refuses(line: &str) -> bool {
         let (name, value) = flag.split_once('=').unwrap_or((flag, ""));
         match name {
             "f" | "forbidden" | "g" | "gone" => true,
-            "r" | "redirect" => value.starts_with('4'),
+            "r" | "redirect" => value.starts_with(['4', '5']),
             _ => false,
         }
     })

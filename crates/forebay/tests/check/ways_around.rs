@@ -305,6 +305,7 @@ fn links_to_htaccess_files_and_rules_that_refuse_are_warnings() {
     let cases = [
         ("RewriteEngine on\n RewriteRule ^(config|temp)/ - [NC, F]\n", "restricts access"),
         ("RewriteRule ^x - [R=404,L]\n", "restricts access"),
+        ("RewriteRule ^x - [R=503]\n", "restricts access"),
         ("RewriteRule ^x - \"[G]\"\n", "restricts access"),
         ("#RewriteRule ^x - [F]\nRewriteRule ^f[g] /y [R=301]\n", "has settings of Apache"),
         ("Deny from all\n", "restricts access"),
