@@ -191,6 +191,7 @@ impl Parts {
             let variant = self.store.variant(&key, &exchange.request);
             // The last reply for this request was of no use to others, so the next one probably is
             // not, either. If requests waited for it, they would ask the origin one after another.
+            // After two waits without a reply, the request does not wait again, either.
             let is_apart = answered == Some(variant)
                 || waits == MOST_WAITS
                 || stale.as_ref().is_some_and(|stale| !stale.was_fresh);

@@ -41,8 +41,7 @@ pub struct Recording {
     stale: Option<Arc<Stored>>,
     /// True if the stale reply may be used when the origin fails.
     on_error: bool,
-    /// While this value exists, other requests for the same key do not store a reply. The other
-    /// requests wait for this reply, or ask the origin themselves.
+    /// While this value exists, the reply may be stored, and other requests may wait for it.
     lead: RefCell<Option<Lead>>,
     /// Maximum size of a body in memory, in bytes.
     most: usize,

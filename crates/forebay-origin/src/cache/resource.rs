@@ -65,9 +65,7 @@ impl Resource {
         let mut variants = self.variants.iter().rev();
         variants.find(|stored| may_use(stored) && stored.variant.matches(request))
     }
-}
 
-impl Resource {
     /// Returns the hash of the values that `request` has for the names in `Vary` of all replies.
     pub fn variant(&self, request: &Request) -> u64 {
         let names = self.variants.iter().flat_map(|stored| stored.variant.names());

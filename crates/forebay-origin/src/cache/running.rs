@@ -44,7 +44,7 @@ pub struct Fetch {
     pub names_user: bool,
     /// Closed when the request has ended.
     ended: Semaphore,
-    /// True if the origin has answered, or has failed.
+    /// True if the origin has answered or has failed, and the resource has not changed since.
     has_answer: AtomicBool,
     /// True if other requests do not wait for this request. Either the end of the request depends
     /// on the client, or its reply can probably not be stored.

@@ -122,7 +122,7 @@ pub enum CacheLookup {
 
 /// Role of a request that needs the origin.
 pub enum Role {
-    /// The request asks the origin, and other requests may wait for it.
+    /// The request asks the origin, and may store the reply.
     Leads(Lead),
     /// Another request asks the origin, and this one waits.
     Waits(Wait),
@@ -131,8 +131,8 @@ pub enum Role {
     Passes,
 }
 
-/// The role of the request that asks the origin while requests with the same key wait for its
-/// reply. When this value is dropped, the waiting requests continue.
+/// The role of a request that asks the origin and may store the reply. Other requests may wait for
+/// this reply, unless the request asks apart. When this value is dropped, they continue.
 pub struct Lead {
     store: Arc<Store>,
     key: Key,
