@@ -72,7 +72,6 @@ test:
 check:
 	cargo fmt --all --check
 	scripts/check-links
-	scripts/plain-english .
 	scripts/check-subjects
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items --locked
