@@ -150,7 +150,7 @@ fn every_kind_finishes_the_request_of_a_client_that_has_left() {
         assert!(!marks.join(format!("told-{name}")).exists(), "{name}");
     }
     for (name, target) in &targets {
-        assert_eq!(forebay.get(&format!("{target}?{name}-again")).text(), "ok", "{name}");
+        assert_eq!(forebay.get(&format!("{target}?{name}-again")).text().trim(), "ok", "{name}");
     }
     forebay.stop();
 }
