@@ -70,7 +70,9 @@ pub use log::{
 pub use mirror::Mirror;
 pub use moved::{Moved, MovedEntries, MovedPages};
 pub use pages::{Cors, ErrorPages, Maintenance, OriginPattern, Page, PageKind, Statuses};
-pub use pattern::{HostPattern, Match, Matcher, PathPattern, ends_in_any_case};
+pub use pattern::{
+    HostPattern, MAX_HEADS, Match, Matcher, PathPattern, ends_in_any_case, looks_like_file_name,
+};
 pub use peer::{Address, Clients, Listen, Network, Scheme, SocketAccess};
 pub use proxy::{HostField, Proxy, Redirects};
 pub use regex::Regex;
