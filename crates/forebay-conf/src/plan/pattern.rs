@@ -154,9 +154,8 @@ impl Matcher {
 
     /// Returns true if the path fits one of `paths`, or if there are none.
     fn takes_path(&self, path: &[u8], ignores_case: bool) -> bool {
-        let is_alike = |typed: &str, path: &[u8]| match ignores_case {
-            true => path.eq_ignore_ascii_case(typed.as_bytes()),
-            false => path == typed.as_bytes(),
+        let is_alike = |typed: &str, path: &[u8]| {
+            path == typed.as_bytes() || ignores_case && path.eq_ignore_ascii_case(typed.as_bytes())
         };
         let takes = |pattern: &PathPattern| match pattern {
             PathPattern::Exact(typed) => is_alike(typed, path),
@@ -186,9 +185,8 @@ impl Matcher {
         path: &'p [u8],
         ignores_case: bool,
     ) -> Option<&'p [u8]> {
-        self.find_head_by(method, path, ignores_case, |regex, head| match ignores_case {
-            true => regex.is_match_in_any_case(head),
-            false => regex.is_match(head),
+        self.find_head_by(method, path, ignores_case, |regex, head| {
+            if ignores_case { regex.is_match_in_any_case(head) } else { regex.is_match(head) }
         })
     }
 
