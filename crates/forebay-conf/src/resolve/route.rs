@@ -27,8 +27,8 @@ use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, AppProtocol, At, BoolOr, File, Kind, Table};
 use crate::plan::{
-    Access, Action, BasicAuth, DigestAuth, ErrorPages, LogFile, Maintenance, Matcher, OnAbort,
-    PathParameters, PathPattern, Rewrite, Route, Satisfy, ServerProtocol,
+    Access, Action, BasicAuth, DigestAuth, ErrorPages, Fingerprint, LogFile, Maintenance, Matcher,
+    OnAbort, PathParameters, PathPattern, Rewrite, Route, Satisfy, ServerProtocol,
 };
 
 /// Settings of a site that its routes inherit.
@@ -102,6 +102,7 @@ pub(super) fn route(
         mirror: typed.mirror.as_ref().map(|at| mirror_of(context, file, at)).transpose()?,
         line: context.line(typed.span.start),
         inherited: Vec::new(),
+        fingerprint: Fingerprint::default(),
     })
 }
 
