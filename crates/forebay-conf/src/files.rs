@@ -326,9 +326,10 @@ fn open_checked(path: &Path, administrator: u32) -> io::Result<File> {
     let path = std::path::absolute(path)?;
     // Opening a pipe without a writer would wait for one. A device may have no end.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = match geteuid().is_root() {
-        true => Walk::new(administrator)?.open(&path, flags)?,
-        false => open(&path, flags, Mode::empty())?,
+    let file = if geteuid().is_root() {
+        Walk::new(administrator)?.open(&path, flags)?
+    } else {
+        open(&path, flags, Mode::empty())?
     };
     Ok(file.into())
 }

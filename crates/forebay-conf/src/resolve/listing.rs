@@ -2,7 +2,7 @@
 
 mod html;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::path::file;
@@ -67,7 +67,7 @@ impl Mistake {
 
 /// Reads a template. Fails if the file cannot be read, has more than `LARGEST` bytes, or is not
 /// UTF-8.
-fn read(path: &PathBuf) -> Result<String, Mistake> {
+fn read(path: &Path) -> Result<String, Mistake> {
     let bytes = files::read(path, LARGEST as u64)
         .map_err(|error| Mistake::new(reason(&error), "make it readable"))?;
     if bytes.len() > LARGEST {
