@@ -274,7 +274,7 @@ impl Server {
                 Signalled::Reload => {
                     let prepare = Box::new(reloads.prepare());
                     let reloaded = self.reload(&runtime, &mut signals, &threads, prepare);
-                    (reloads.signalled)(&reloaded.0);
+                    (reloads.signalled)(reloaded.0.as_ref().err().map(String::as_str));
                     left = reloaded.1;
                 }
                 Signalled::Requested(ReloadRequest { prepare, outcome }) => {

@@ -56,8 +56,8 @@ pub struct ReloadRequest {
 pub struct Reloads {
     /// Loads the configuration on SIGHUP.
     pub on_signal: Arc<dyn Fn() -> Result<Reload, String> + Send + Sync>,
-    /// Takes note of the outcome after SIGHUP.
-    pub signalled: Box<dyn Fn(&Result<(), String>)>,
+    /// Takes note of the outcome after SIGHUP: the reason of a failure, or `None`.
+    pub signalled: Box<dyn Fn(Option<&str>)>,
     /// The administrator's changes. The server applies one at a time.
     pub requests: mpsc::UnboundedReceiver<ReloadRequest>,
 }

@@ -137,13 +137,12 @@ impl Live {
         };
         let control = LiveControl { live: self.clone(), requests: sender };
         let live = self.clone();
-        let signalled =
-            Box::new(move |outcome: &Result<(), String>| live.note_reload(outcome.as_ref().err()));
+        let signalled = Box::new(move |error: Option<&str>| live.note_reload(error));
         (control, Reloads { on_signal: Arc::new(on_signal), signalled, requests })
     }
 
     /// Takes note of the outcome of a reload, for the status.
-    fn note_reload(&self, error: Option<&String>) {
+    fn note_reload(&self, error: Option<&str>) {
         let error = error.map(|why| why.trim_end().to_owned());
         *lock(&self.last_reload) = Some(ReloadRow { time: now(), error });
     }
@@ -405,7 +404,7 @@ impl Control for LiveControl {
             Err(_) => Err(stopping()),
         };
         if is_new {
-            self.live.note_reload(outcome.as_ref().err().map(|refused| &refused.message));
+            self.live.note_reload(outcome.as_ref().err().map(|refused| &*refused.message));
         }
         let errors = &self.live.errors;
         match &outcome {
