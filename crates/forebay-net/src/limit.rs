@@ -26,6 +26,7 @@ limits! {
     HeadSize "head_size" "A request head was too large.",
     Fields "fields" "A request had too many header fields.",
     Target "target" "A request target was too long.",
+    AjpPacket "packet_size" "A request head did not fit one packet to an AJP container.",
     MaxBody "max_body" "A request body was too large.",
     GetBody "get_body" "A GET or HEAD had a body.",
     Linger "linger" "A client went on sending after it had its reply; `linger_size` counts here.",

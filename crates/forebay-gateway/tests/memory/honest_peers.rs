@@ -164,3 +164,23 @@ fn a_client_that_never_stops_sending_is_cut_off_and_the_key_named() {
         assert!(errors.iter().any(|line| line.contains("linger_size")), "{errors:?}");
     });
 }
+
+#[test]
+fn a_head_over_a_limit_is_logged_with_the_key() {
+    let get_body = "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx".to_owned();
+    let ajp = "[[site.route]]\npath = \"/*\"\najp = \"10.0.0.1:9000\"\n";
+    let with = |field: String| format!("GET / HTTP/1.1\r\nHost: h\r\n{field}\r\n");
+    for (route, request, status, key) in [
+        (HELLO, with(format!("X-Wide: {}\r\n", "w".repeat(40_000))), 431, "head_size"),
+        (HELLO, with("X-Field: v\r\n".repeat(101)), 431, "fields"),
+        (HELLO, format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "t".repeat(9000)), 414, "target"),
+        (HELLO, get_body, 400, "get_body"),
+        (ajp, with(format!("X-Wide: {}\r\n", "w".repeat(9000))), 431, "packet_size"),
+    ] {
+        in_memory(route, async |world| {
+            assert_eq!(world.ask(&request).await.status(), status, "{key}");
+            let errors = world.errors();
+            assert!(errors.iter().any(|line| line.contains(key)), "{key}: {errors:?}");
+        });
+    }
+}
