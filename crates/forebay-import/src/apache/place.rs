@@ -94,6 +94,21 @@ fn answers(
         let at = sections.levels.len();
         layers.splice(at..at, found.blocks);
     }
+    if let (Content::App(_), Some(file)) = (&base.content, dir.as_deref()) {
+        // `Files` sections override those of directories, and `Location` sections override both.
+        let locations = sections.locations.iter().filter(|section| is_below(url, &section.path));
+        let at = layers.len() - locations.count();
+        let name = file.rsplit('/').next().unwrap_or_default();
+        let holds = |(section, around): &&(&Directive, Option<String>)| {
+            around.as_deref().is_none_or(|around| is_below(file, around))
+                && is(section, "Files")
+                && section.args == [name]
+        };
+        let own: Vec<_> =
+            sections.files.iter().filter(holds).map(|(section, _)| *section).collect();
+        own.iter().for_each(|section| section.settle());
+        layers.splice(at..at, own.iter().map(|section| section.inside()));
+    }
     let rules = gate(cx, &layers);
     settle(&layers, &["ProxyPreserveHost", "ProxyTimeout"]);
     if !matches!(base.content, Content::Files) {
@@ -123,6 +138,11 @@ fn answers(
                     vec![route.closed(comment)]
                 }
             }
+        }
+        Content::App(name) => {
+            let mut route = route;
+            route.keys.set("app", name.as_str());
+            vec![route]
         }
         Content::Rule(rule, _) => {
             vec![DraftRoute { matcher: route.matcher.clone(), ..(**rule).clone() }]

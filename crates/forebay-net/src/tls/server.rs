@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use forebay_conf::{self as conf, CertificateSource, Cipher, Curve};
+use forebay_trust::words;
 use rustls::crypto::aws_lc_rs::{self, kx_group};
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::pki_types::pem::{self, PemObject};
@@ -276,7 +277,7 @@ fn certified(
     let loaded = provider.key_provider.load_private_key(private_key("key", key)?);
     let loaded = loaded.map_err(|error| TlsError {
         key: "key",
-        message: format!("the key in {} cannot be used: {error}", key.display()),
+        message: format!("the key in {} cannot be used: {}", key.display(), words(&error)),
         help: "keys are ECDSA (P-256, P-384, P-521), Ed25519 or RSA (2048 bits and more)".into(),
     })?;
     if !has_cipher_for(provider, loaded.as_ref()) {
@@ -293,6 +294,10 @@ fn certified(
         // then shows a mismatch.
         Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
         Err(Error::InconsistentKeys(_)) => return Err(wrong_key(certificate, key)),
+        Err(Error::InvalidCertificate(error)) => {
+            let why = forebay_trust::of_certificate(&error);
+            return Err(not_a_certificate("certificate", certificate, &why));
+        }
         Err(error) => return Err(not_a_certificate("certificate", certificate, &error)),
     }
     certified.ocsp = staple.map(|path| read("ocsp_staple", path)).transpose()?;
@@ -317,7 +322,18 @@ pub fn certificates(
     match chain {
         Ok(chain) if !chain.is_empty() => Ok(chain),
         Ok(_) => Err(not_a_certificate(key, path, &"it has no BEGIN CERTIFICATE")),
-        Err(error) => Err(not_a_certificate(key, path, &error)),
+        Err(error) => Err(not_a_certificate(key, path, &pem_words(&error))),
+    }
+}
+
+/// Says what is wrong with a file in PEM, without the names of the library.
+fn pem_words(error: &pem::Error) -> &'static str {
+    match error {
+        pem::Error::MissingSectionEnd { .. } => "a BEGIN line has no END line: is it cut off?",
+        pem::Error::IllegalSectionStart { .. } => "a BEGIN line is damaged",
+        pem::Error::Base64Decode(_) => "a line between BEGIN and END is not base64",
+        pem::Error::NoItemsFound => "it has no BEGIN line",
+        _ => "its lines cannot be read",
     }
 }
 
@@ -327,7 +343,8 @@ pub fn private_key(key: &'static str, path: &Path) -> Result<PrivateKeyDer<'stat
     PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
         let is_encrypted = memchr::memmem::find(&text, b"ENCRYPTED").is_some();
         let (message, help) = match error {
-            pem::Error::NoItemsFound if is_encrypted => (
+            // An older form of encrypted keys has lines that are not base64.
+            _ if is_encrypted => (
                 "is encrypted".to_owned(),
                 "decrypt it: openssl pkey -in encrypted.pem -out key.pem, readable by its user \
                  alone",
@@ -336,7 +353,7 @@ pub fn private_key(key: &'static str, path: &Path) -> Result<PrivateKeyDer<'stat
                 "has no private key in PEM".to_owned(),
                 "it begins with -----BEGIN PRIVATE KEY-----, EC PRIVATE KEY or RSA PRIVATE KEY",
             ),
-            error => (format!("is not PEM: {error}"), "give a private key in PEM"),
+            error => (format!("is not PEM: {}", pem_words(&error)), "give a private key in PEM"),
         };
         let message = format!("{} {message}", path.display());
         TlsError { key, message, help: help.into() }
