@@ -59,7 +59,7 @@ pub fn bases<'a>(cx: &mut Cx<'_>, sections: &Sections<'a>) -> Vec<Base<'a>> {
     }
     // mod_wsgi looks for its aliases after those of mod_alias.
     for directive in all().filter(|d| is(d, "WSGIScriptAlias")) {
-        aliases.push(super::wsgi::base(cx, &sections.levels, directive));
+        aliases.push(super::wsgi::base(cx, sections, directive));
     }
     if let Some(root) = root {
         let dir = Some(cx.path(root.arg(0)));

@@ -2,7 +2,7 @@
 
 use super::Cx;
 use super::bases::{Base, Content, below};
-use super::sections::last;
+use super::sections::{Sections, last};
 use super::syntax::{Directive, is, line};
 use crate::draft::DraftRoute;
 use crate::files;
@@ -24,12 +24,13 @@ const NEEDLESS: [&str; 9] = [
 /// Returns the base of a `WSGIScriptAlias`: the application for all paths of the alias. If the
 /// application has no translation, the base is closed, because its source may be among the files
 /// that the site sends.
-pub fn base<'a>(cx: &mut Cx<'_>, levels: &[&'a [Directive]], directive: &'a Directive) -> Base<'a> {
+pub fn base<'a>(cx: &mut Cx<'_>, sections: &Sections<'a>, directive: &'a Directive) -> Base<'a> {
     directive.settle();
     let (url, file) = (directive.arg(0).to_owned(), cx.path(directive.arg(1)));
     let matcher = below(&url);
     let route = DraftRoute::new(&directive.place, line(directive), matcher.clone());
-    let content = match application(cx, levels, directive, &file) {
+    let layers = sections.layers(&url, Some(&file));
+    let content = match application(cx, &layers, directive, &file) {
         Ok(table) => {
             let stem = std::path::Path::new(&file).file_stem().unwrap_or_default();
             let name: String = stem
@@ -48,7 +49,7 @@ pub fn base<'a>(cx: &mut Cx<'_>, levels: &[&'a [Directive]], directive: &'a Dire
 /// Returns the table of the application in `file`. The text of an error says what the user must do.
 fn application(
     cx: &mut Cx<'_>,
-    levels: &[&[Directive]],
+    layers: &[&[Directive]],
     directive: &Directive,
     file: &str,
 ) -> Result<Table, String> {
@@ -63,7 +64,7 @@ fn application(
         None => table.set("file", name),
     }
     let group = directive.args.iter().find_map(|arg| arg.strip_prefix("process-group="));
-    let line = last(levels, "WSGIProcessGroup");
+    let line = last(layers, "WSGIProcessGroup");
     line.iter().for_each(|line| line.settle());
     let group = group.or_else(|| line.map(|line| line.arg(0))).unwrap_or_default();
     let hosts =
@@ -75,7 +76,7 @@ fn application(
         .find(|daemon| is(daemon, "WSGIDaemonProcess") && daemon.arg(0) == group);
     let mut options: Vec<(&str, &str, &Directive)> = Vec::new();
     for (name, key) in [("WSGIPythonHome", "python-home"), ("WSGIPythonPath", "python-path")] {
-        if let Some(line) = last(levels, name) {
+        if let Some(line) = last(layers, name) {
             line.settle();
             options.push((key, line.arg(0), line));
         }
