@@ -193,13 +193,9 @@ impl RefusedRoutes<'_> {
                 root => root,
             };
             let Some(Value::Text(root)) = root else { continue };
-            let root = match self.shown(&format!("{root}/")).trim_end_matches('/') {
-                "" => ".".to_owned(),
-                root => root.to_owned(),
-            };
             let mut granted = route.clone();
             granted.source = self.source(route);
-            granted.keys = Table::default().with("files", root);
+            granted.keys = Table::default().with("files", root.as_str());
             granted.comments = vec!["Apache grants these files.".into()];
             self.kept.push(granted);
         }
@@ -300,7 +296,12 @@ impl RefusedRoutes<'_> {
             crate::accept::accept(&mut draft, keys);
         }
         let mut found = Refusals::default();
-        for route in draft.sites.iter().flat_map(|site| &site.routes) {
+        for route in draft.sites.iter_mut().flat_map(|site| &mut site.routes) {
+            if let Some(Value::Text(root)) = route.keys.get("files") {
+                let root = self.shown(&format!("{root}/"));
+                let root = root.trim_end_matches('/');
+                route.keys.set("files", if root.is_empty() { "." } else { root });
+            }
             found.routes.push_str(&print::route_text(&route.source, route));
             found.refuses_all |= route.matcher.covers(&Matcher::path("/*"));
             for comment in &route.comments {

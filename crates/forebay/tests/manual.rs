@@ -3,7 +3,7 @@
 mod support;
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -55,6 +55,10 @@ fn directory() -> Folder {
         ("shop/venv/bin/none", ""),
     ] {
         folder.write(name, text);
+    }
+    for script in ["examples/cgi-or-persistent/time.pl", "usr/lib/cgi-bin/hello.pl"] {
+        let mode = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(folder.path().join(script), mode).unwrap();
     }
     symlink("/usr/bin/python3", folder.path().join("shop/venv/bin/python")).unwrap();
     folder

@@ -396,3 +396,34 @@ fn wrong_key(certificate: &Path, key: &Path) -> TlsError {
             .into(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{certificates, private_key};
+
+    #[test]
+    fn broken_files_are_explained_without_words_of_the_library() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("x.pem");
+        let encrypted = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\
+                         DEK-Info: AES-128-CBC,7B\n\nAAAA\n-----END RSA PRIVATE KEY-----\n";
+        for (text, wanted) in [
+            (encrypted, "is encrypted"),
+            (
+                "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n",
+                "is encrypted",
+            ),
+            ("-----BEGIN PRIVATE KEY-----\nA-A\n-----END PRIVATE KEY-----\n", "is not base64"),
+            ("-----BEGIN PRIVATE KEY-----\nAAAA\n", "cut off"),
+            ("text", "has no private key in PEM"),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let error = private_key("key", &file).unwrap_err().to_string();
+            assert!(error.contains(wanted), "{error}");
+            let error = certificates("certificate", &file).unwrap_err().to_string();
+            for word in ["InvalidCharacter", "Base64", "MissingSectionEnd", "Other("] {
+                assert!(!error.contains(word), "{error}");
+            }
+        }
+    }
+}
