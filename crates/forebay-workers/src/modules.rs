@@ -26,8 +26,8 @@ const BAD_USAGE: i32 = 2;
 /// Python code whose arguments are the path of the interpreter, the module, and the directories in
 /// which the application's workers look for it. Only the first part of the module's name is looked
 /// up, because a full search would run code of packages. The directories of packages are those that
-/// `site` would add. If a `.pth` file there has code, except the usual ones that add no module,
-/// modules may come from anywhere, so none is said to be missing.
+/// `site` would add. The code of a `.pth` file there does not run. If it may find modules elsewhere, as
+/// that of an editable installation does, no module is said to be missing.
 const QUESTION: &str = "\
 import sys
 if sys.version_info < (3, 8):
@@ -44,13 +44,14 @@ if sys.argv[2:]:
     for packages in site.getsitepackages(list(prefixes)):
         found.append(packages)
         try:
-            names = [name for name in os.listdir(packages) if name.endswith('.pth')
-                     and not name.endswith(('distutils-precedence.pth', '_virtualenv.pth', '-nspkg.pth'))]
+            names = [name for name in os.listdir(packages) if name.endswith('.pth')]
             for name in names:
                 with open(os.path.join(packages, name), errors='replace') as lines:
                     for line in lines:
                         if line.startswith(('import ', 'import\\t')):
-                            sys.exit(0)
+                            if any(word in name + line for word in ('editable', 'sys.path', 'meta_path')):
+                                sys.exit(0)
+                            continue
                         if line.strip() and not line.startswith('#'):
                             found.append(os.path.join(packages, line.strip()))
         except OSError:

@@ -147,7 +147,7 @@ fn a_missing_module_is_found_without_code_of_an_environment() {
     assert_eq!(cases.map(find), [true, true, true, true, true, true, false]);
     for version in 8..20 {
         let packages = app.join(format!("venv/lib/python3.{version}/site-packages"));
-        fs::write(packages.join("hook.pth"), "import hook\n").unwrap();
+        fs::write(packages.join("__editable__.hook.pth"), "import hook\n").unwrap();
     }
     assert!(find("nowhere:a"), "code of a .pth file may provide it");
 }
