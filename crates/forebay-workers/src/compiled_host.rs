@@ -125,7 +125,7 @@ fn compile(place: &Path, dir: &Path) -> io::Result<()> {
     command.args(["-unsafe", "-optimize+", "-r:System.Web", "-r:Mono.Posix", &output]);
     command.args(SOURCES.map(|(name, _)| name)).current_dir(room.path());
     // Variables such as MONO_PATH would load libraries of others into the compiler.
-    command.env_clear().env("PATH", search_path()).env("HOME", room.path());
+    command.env_clear().env("PATH", search_path()).env("HOME", "/nonexistent");
     run(command)?;
     for (name, _) in SOURCES {
         fs::remove_file(room.path().join(name))?;
