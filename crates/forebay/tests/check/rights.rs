@@ -210,15 +210,15 @@ fn what_the_serving_user_is_refused_is_said() {
         ("", "[[site.route]]\ncgi = \"private\"\n".to_owned(), "nobody may not enter "),
         (
             "",
-            "[[site.route]]\nfastcgi = \"unix:open/php.sock\"\n".to_owned(),
+            "[[site.route]]\nfastcgi = { to = \"unix:open/php.sock\" }\n".to_owned(),
             "nobody may not connect to ",
         ),
         (
             "",
-            "[[site.route]]\nproxy = \"unix:open/none.sock\"\n".to_owned(),
+            "[[site.route]]\nscgi = { to = \"unix:open/none.sock\" }\n".to_owned(),
             "there is no such socket",
         ),
-        ("", "[[site.route]]\nproxy = \"unix:private/none.sock\"\n".to_owned(), &private),
+        ("", "[[site.route]]\nscgi = { to = \"unix:private/none.sock\" }\n".to_owned(), &private),
         (
             "cache_dir = \"private/cache\"\n",
             "[[site.route]]\nrespond = \"a\"\n".to_owned(),
