@@ -210,7 +210,7 @@ fn what_the_serving_user_is_refused_is_said() {
         ("", "[[site.route]]\ncgi = \"private\"\n".to_owned(), "nobody may not enter "),
         (
             "",
-            "[[site.route]]\nfastcgi = { to = \"unix:open/php.sock\" }\n".to_owned(),
+            "[[site.route]]\nfastcgi = { to = \"unix:open/php.sock\", mount = \"\" }\n".to_owned(),
             "nobody may not connect to ",
         ),
         (
