@@ -248,11 +248,6 @@ impl Reply {
         self.pages.clone()
     }
 
-    /// Returns true if an error page for `status` is configured.
-    pub fn has_page(&self, status: u16) -> bool {
-        self.pages.as_ref().is_some_and(|pages| pages.of(status).is_some())
-    }
-
     /// Limits the speed of the body.
     pub(crate) fn limit_bandwidth(&mut self, limit: Option<BandwidthLimit>) {
         self.pace = limit.map(|limit| Box::new(pace::Pace::new(limit)));

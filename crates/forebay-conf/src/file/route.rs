@@ -561,7 +561,8 @@ pub struct Uwsgi {
 pub struct Respond {
     /// The status code. 444 closes the connection without a reply. Default: 200.
     pub status: Option<At<u16>>,
-    /// The text. Default: empty.
+    /// The text. Default: empty; for a status from 400, the error page of the status, or a short
+    /// page.
     pub body: Option<At<String>>,
     /// The media type of the text. Default: "text/plain; charset=utf-8".
     pub content_type: Option<At<String>>,
