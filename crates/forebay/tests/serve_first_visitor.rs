@@ -31,7 +31,10 @@ const PERL: &[(&str, &str)] = &[
     ),
     ("drops.pl", "BEGIN { delete $ENV{QUERY_STRING} } print \"A: b\\n\\n<$ENV{QUERY_STRING}>\";"),
     ("sets.pl", "BEGIN { $ENV{QUERY_STRING} = 'x' } print \"A: b\\n\\n<$ENV{QUERY_STRING}>\";"),
-    ("nameless.pl", "# no #! line\nBEGIN { print \"Content-Type: text/x\\n\\n$ENV{QUERY_STRING}\" } print 1;"),
+    (
+        "nameless.pl",
+        "# no #! line\nBEGIN { print \"Content-Type: text/x\\n\\n$ENV{QUERY_STRING}\" } print 1;",
+    ),
     // These can be compiled once, as the log shows.
     (
         "layer.pl",
@@ -231,6 +234,7 @@ fn nobody_sees_who_came_first() {
 const SERVERS_OWN: &[&str] = &["Date", "Content-Length", "Transfer-Encoding"];
 
 fn shown(reply: &Reply) -> String {
-    let own: Vec<_> = reply.headers.iter().filter(|(name, _)| !SERVERS_OWN.contains(&name.as_str())).collect();
+    let own: Vec<_> =
+        reply.headers.iter().filter(|(name, _)| !SERVERS_OWN.contains(&name.as_str())).collect();
     format!("{} {own:?} {:?}", reply.status, String::from_utf8_lossy(&reply.body))
 }
