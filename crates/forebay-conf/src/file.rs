@@ -200,6 +200,10 @@ pub struct Server {
     /// The group that Forebay switches to. Forebay then drops all other groups. Default: the groups
     /// of `user`.
     pub group: Option<At<String>>,
+    /// The user that applications and `cgi` scripts without a `user` of their own run as, with the
+    /// groups of that user. If it is another one than `user`, these programs reach no private key,
+    /// no socket and no file of Forebay. Needs root. Default: `user`.
+    pub app_user: Option<At<String>>,
     /// The directory for files that hold bodies too large for memory. These files have no names, so
     /// `ls` does not show them. Default: the value of TMPDIR, else /tmp.
     pub spool_dir: Option<At<String>>,
