@@ -295,7 +295,8 @@ pub struct Limits {
     pub linger_size: Option<Size>,
     /// The largest head of a reply from a backend, application or script. Default: "64KiB".
     pub reply_head_size: Option<Size>,
-    /// The largest number of header fields in such a reply. Default: 1000.
+    /// The largest number of header fields in a reply from a backend, application or script.
+    /// Default: 1000.
     pub reply_fields: Option<At<usize>>,
     /// The lowest average rate of a request body, in bytes per second. With 1000, a body of 60000
     /// bytes may take 60 seconds plus `body_idle` of [server.timeouts]. 0: no limit. Default: 0.
