@@ -121,12 +121,15 @@ fn a_silent_event_stream_is_not_cut() {
 #[test]
 fn an_upgrade_with_a_body_is_an_ordinary_request() {
     for protocol in ["websocket", "h2c", "TLS/1.0"] {
-        for method in ["POST", "PUT"] {
+        for (method, framing) in [
+            ("POST", "Content-Length: 3\r\n\r\nabc"),
+            ("PUT", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"),
+        ] {
             in_memory(PROXIED, async |world| {
                 let mut backend = world.backend("10.0.0.1:9000");
                 let request = format!(
                     "{method} / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n\
-                     Content-Length: 3\r\n\r\nabc"
+                     {framing}"
                 );
                 let ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
                 let (asked, reply) = world.pass(&mut backend, request, ok).await;
