@@ -158,8 +158,7 @@ async fn prepare_internal(
     fields: Vec<u8>,
 ) -> Result<(), Fault> {
     prepare_get(exchange, target).await?;
-    let request = &mut exchange.request;
-    let found = site.routes.iter().find(|route| request.meets(&route.matcher));
+    let found = site.first_route(&exchange.request);
     if found.is_none_or(|found| !found.internal) {
         let target = String::from_utf8_lossy(target);
         let why = format!("X-Accel-Redirect {target:?} leads to no route with `internal`");
