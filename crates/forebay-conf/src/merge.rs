@@ -13,6 +13,7 @@ use toml::de::DeValue;
 
 use crate::error::Problem;
 use crate::file::{ANSWERS, SITE_KEYS};
+use crate::plan::Fingerprint;
 use crate::suggest;
 use crate::tree::{self, Tree};
 
@@ -66,6 +67,8 @@ pub(crate) struct AllFilled {
     pub sites: HashMap<usize, Vec<Filled>>,
     /// The start position of each value that was added from `[defaults]` or `[site.defaults]`.
     pub defaults: HashSet<usize>,
+    /// What was typed for each route, by the same indices as `routes`.
+    pub fingerprints: HashMap<(usize, usize), Fingerprint>,
 }
 
 /// Moves the keys of sites from `[defaults]` to the sites that do not have them.

@@ -13,6 +13,7 @@ mod compress;
 mod expect;
 mod fields;
 mod filter;
+mod fingerprint;
 mod forward_auth;
 mod inherited;
 mod jwt;
@@ -57,6 +58,7 @@ pub use expect::{Expectation, ExpectedAnswer};
 pub use fields::{ReplyField, RequestChange, RequestField, Rewrite};
 pub use filter::{Filters, Replace, ReplaceEscape, Ssi};
 pub(crate) use filter::{has_script, is_plain};
+pub use fingerprint::Fingerprint;
 pub use forward_auth::{ForwardAuth, Satisfy};
 pub use inherited::Inherited;
 pub use jwt::{Jwt, JwtKeys, KeyUrl, TokenSource};
@@ -70,7 +72,9 @@ pub use log::{
 pub use mirror::Mirror;
 pub use moved::{Moved, MovedEntries, MovedPages};
 pub use pages::{Cors, ErrorPages, Maintenance, OriginPattern, Page, PageKind, Statuses};
-pub use pattern::{HostPattern, Match, Matcher, PathPattern, ends_in_any_case};
+pub use pattern::{
+    HostPattern, MAX_HEADS, Match, Matcher, PathPattern, ends_in_any_case, looks_like_file_name,
+};
 pub use peer::{Address, Clients, Listen, Network, Scheme, SocketAccess};
 pub use proxy::{HostField, Proxy, Redirects};
 pub use regex::Regex;

@@ -149,6 +149,20 @@ fn name_of(table: &Tree<'_>) -> String {
     texts.map_or_else(|| "*".to_owned(), |texts| texts.join(" "))
 }
 
+/// A value in TOML, on one line. It may contain secrets.
+pub(crate) fn text(node: &Node<'_>) -> String {
+    let mut text = String::new();
+    append(&mut text, node, &mut |_, _| None);
+    text
+}
+
+/// A table in TOML, on one line. It may contain secrets.
+pub(crate) fn text_of(table: &Tree<'_>) -> String {
+    let mut text = String::new();
+    append_table(&mut text, table, &mut |_, _| None);
+    text
+}
+
 /// Appends a value in TOML. Calls `replace` with each text and the name of its key. If the result
 /// is not `None`, appends the result in place of the text.
 fn append(
@@ -182,16 +196,22 @@ fn append_named(
             }
             out.push(']');
         }
-        DeValue::Table(table) => {
-            out.push('{');
-            for (number, (key, item)) in table.iter().enumerate() {
-                out.push_str(if number == 0 { " " } else { ", " });
-                out.push_str(&format!("{} = ", tree::name(key)));
-                append_named(out, Some(tree::name(key)), item, replace);
-            }
-            out.push_str(if table.is_empty() { "}" } else { " }" });
-        }
+        DeValue::Table(table) => append_table(out, table, replace),
     }
+}
+
+fn append_table(
+    out: &mut String,
+    table: &Tree<'_>,
+    replace: &mut impl FnMut(Option<&str>, &str) -> Option<String>,
+) {
+    out.push('{');
+    for (number, (key, item)) in table.iter().enumerate() {
+        out.push_str(if number == 0 { " " } else { ", " });
+        out.push_str(&format!("{} = ", tree::name(key)));
+        append_named(out, Some(tree::name(key)), item, replace);
+    }
+    out.push_str(if table.is_empty() { "}" } else { " }" });
 }
 
 /// Returns true if the lower-case `text` contains a word such as `password`, so that its value may

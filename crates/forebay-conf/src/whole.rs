@@ -2,6 +2,7 @@
 //! placeholders, expands short forms, and adds the keys of defaults and sets.
 
 use std::cell::OnceCell;
+use std::collections::HashMap;
 use std::ops::Range;
 
 use serde::Deserialize;
@@ -13,7 +14,9 @@ use crate::explain::explain;
 use crate::file::File;
 use crate::merge::{self, AllFilled};
 use crate::outside::Outside;
+use crate::plan::Fingerprint;
 use crate::preset;
+use crate::settings;
 use crate::source::Sources;
 use crate::tree::{self, Node, Tree};
 
@@ -66,7 +69,43 @@ pub(crate) fn assemble<'s>(
     let mut filled = merge::fill_sites(&mut tree);
     preset::expand(&mut tree)?;
     merge::fill_routes(&mut tree, &mut filled)?;
+    filled.fingerprints = fingerprints(&mut tree, sources);
     Ok((tree, filled))
+}
+
+/// The fingerprint of each route, by the indices of its site and of the route in it.
+///
+/// It covers what decides the route's replies: the hosts of the site, the route itself, the
+/// directory of relative paths, and each group of servers and each map that the route names. The
+/// text of an application is not part of it, because a new version of an application is no new
+/// route.
+fn fingerprints(tree: &mut Tree<'_>, sources: &Sources) -> HashMap<(usize, usize), Fingerprint> {
+    let shared: Vec<(&str, char, HashMap<String, String>)> =
+        [("upstream", "\"@", '"'), ("map", "{map.", '}')]
+            .into_iter()
+            .map(|(table, before, after)| {
+                let tables = tree::table_at(tree, table).into_iter().flatten();
+                let texts =
+                    tables.map(|(name, node)| (tree::name(name).to_owned(), settings::text(node)));
+                (before, after, texts.collect())
+            })
+            .collect();
+    let mut all = HashMap::new();
+    for (number, (_, site)) in tree::tables_at(tree, "site").enumerate() {
+        let hosts = site.get("hosts").map(settings::text).unwrap_or_default();
+        for (at, (span, route)) in tree::tables_at(site, "route").enumerate() {
+            let base = sources.at(span.start).base.display();
+            let typed = settings::text_of(route);
+            let mut text = format!("{hosts}\n{base}\n{typed}");
+            for (before, after, tables) in &shared {
+                let names =
+                    typed.split(before).skip(1).filter_map(|rest| rest.split(*after).next());
+                names.filter_map(|name| tables.get(name)).for_each(|table| text.push_str(table));
+            }
+            all.insert((number, at), Fingerprint::of(&text));
+        }
+    }
+    all
 }
 
 /// Returns the boolean that a text represents, or the whole number of up to 19 digits. Returns

@@ -160,3 +160,50 @@ fn a_template_of_a_listing_has_a_limit_and_an_encoding() {
     assert_says(with(&template), &["list.html: it is too large", "at most 256 KiB"]);
     assert_says(with(b"{entries}\xFF{/entries}"), &["it is not UTF-8", "save it as UTF-8"]);
 }
+
+#[test]
+fn a_route_keeps_its_fingerprint_until_its_settings_change() {
+    const TEXT: &str = r#"
+        [defaults]
+        compress = true
+        [map.kind]
+        from = "{header.Accept}"
+        "text/html" = "page"
+        [upstream.shop]
+        to = ["http://127.0.0.1:3000"]
+        [[site]]
+        listen = "127.0.0.1:80"
+        hosts = ["example.org"]
+        [[site.route]]
+        path = "/shop/*"
+        request_headers = { X-Kind = "{map.kind}" }
+        cache = { valid = "10m", max_size = "2MiB" }
+        proxy = { to = "@shop" }
+    "#;
+    let of = |text: &str, base: &str| {
+        let plan = forebay_conf::parse(text, "site.toml", Path::new(base)).unwrap();
+        plan.sites[0].routes[0].fingerprint.to_string()
+    };
+    let fingerprint = of(TEXT, "/srv");
+    // Disks have files with this number: a change of it empties every cache at an upgrade.
+    assert_eq!(fingerprint, "0f6a0a5dc72a39bb271f9b94c998a496");
+    let same = [
+        ("valid = \"10m\", max_size = \"2MiB\"", "max_size = \"2MiB\", valid = \"10m\""),
+        ("[[site.route]]", "# A comment.\n\n[[site.route]]"),
+        ("listen = \"127.0.0.1:80\"", "listen = \"127.0.0.1:81\""),
+    ];
+    for (from, to) in same {
+        assert_eq!(of(&TEXT.replace(from, to), "/srv"), fingerprint, "{to}");
+    }
+    let other = [
+        ("compress = true", "compress = false"),
+        ("= \"page\"", "= \"other\""),
+        (":3000", ":3001"),
+        ("example.org", "example.com"),
+        ("10m", "11m"),
+    ];
+    for (from, to) in other {
+        assert_ne!(of(&TEXT.replace(from, to), "/srv"), fingerprint, "{to}");
+    }
+    assert_ne!(of(TEXT, "/other"), fingerprint);
+}

@@ -53,18 +53,11 @@ pub use purging::CachedRoute;
 use recording::{Recording, Verdict};
 use resource_key::Key;
 use running::{Seeking, WaitEnd};
-use sha2::{Digest, Sha256};
 pub use store::Store;
 use store::{CacheLookup, Counts, Lead, Role};
 use stored::{Stored, StoredBody};
 
 use crate::named::is_personal;
-
-/// Returns a short digest of `described`. The digest is the name of a zone of the store.
-pub fn digest(described: &[u8]) -> [u8; 16] {
-    let digest = Sha256::digest(described);
-    std::array::from_fn(|index| digest[index])
-}
 
 /// Maximum time that a request waits for the reply to another request.
 const PATIENCE: Duration = Duration::from_secs(5);

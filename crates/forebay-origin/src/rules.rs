@@ -9,6 +9,7 @@
 
 mod around;
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use forebay_conf::{
 };
 use forebay_net::fault::Fault;
 use forebay_net::head::Request;
-use forebay_server::route::{Instead, OtherPath, OtherPaths, Rule};
+use forebay_server::route::{Instead, OtherPath, OtherPathKind, OtherPaths, Rule, applying_rules};
 use forebay_upstream::fastcgi::{below_prefix, script_end};
 use forebay_upstream::script::Scripts;
 use forebay_wire::path::{merge_slashes, without_parameters};
@@ -81,18 +82,11 @@ pub fn rules_above(
 ) -> Result<Vec<(usize, Vec<u8>)>, Fault> {
     let kept = kept_scripts(site, plan);
     let Some(others) = Others::of_route(site, plan, at, &kept) else { return Ok(Vec::new()) };
-    let asked = (request.method(), &request.path[..]);
-    let mut found = Vec::new();
-    for other in others.of(request, 0)? {
-        for (above, route) in site.routes[..at].iter().enumerate() {
-            let keeps = kept[above].contains(&at);
-            let rule = Rule { has_gate: has_gate(route), instead: instead(route), keeps };
-            if rule.holds(&route.matcher, asked, &other) && request.meets_when(&route.matcher) {
-                found.push((above, other.path.clone()));
-            }
-        }
-    }
-    Ok(found)
+    let rules = site.routes[..at].iter().enumerate().map(|(above, route)| {
+        let keeps = kept[above].contains(&at);
+        (&route.matcher, Rule { has_gate: has_gate(route), instead: instead(route), keeps })
+    });
+    Ok(applying_rules(rules, request, &others.of(request, 0)?))
 }
 
 /// Finds the other paths of the resources that a route serves.
@@ -162,56 +156,59 @@ impl Others {
         Some(Self { named, parameters: route.path_parameters, ignores_case, has_request_uri })
     }
 
-    /// Appends the paths that an external server may derive from `path`.
-    fn guess(
+    /// Appends the paths that an external server may derive from `path`, which is the request's own
+    /// path or another reading of it.
+    fn guess<'r>(
         &self,
-        path: &[u8],
+        path: Cow<'r, [u8]>,
         scripts: Option<(&Scripts, &Option<String>)>,
         second: u64,
-        found: &mut Vec<OtherPath>,
+        found: &mut Vec<OtherPath<'r>>,
     ) {
-        let mut guess = |path: &[u8], is_certain| {
-            let ignores_case = self.ignores_case;
-            found.push(OtherPath { path: path.to_vec(), is_certain, ignores_case });
+        let mut add = |path, kind| {
+            found.push(OtherPath { path, kind, ignores_case: self.ignores_case });
         };
         if let Some((scripts, prefix)) = scripts
-            && let Some(below) = below_prefix(path, prefix.as_deref())
+            && let Some(below) = below_prefix(&path, prefix.as_deref())
             && let Ok(script) = scripts.find(below, second)
         {
-            guess(&path[..path.len() - script.path_info], true);
+            let end = path.len() - script.path_info;
+            add(cut(&path, end), OtherPathKind::Certain);
         }
         // `/admin.php/x` may run `/admin.php`.
-        for end in memchr::memchr_iter(b'/', path).skip(1) {
-            if looks_like_a_name_of_a_file(&path[..end]) {
-                guess(&path[..end], false);
-            }
-        }
+        add(path, OtherPathKind::Heads);
+    }
+}
+
+fn cut<'r>(path: &Cow<'r, [u8]>, end: usize) -> Cow<'r, [u8]> {
+    match path {
+        Cow::Borrowed(path) => Cow::Borrowed(&path[..end]),
+        Cow::Owned(path) => Cow::Owned(path[..end].to_vec()),
     }
 }
 
 impl OtherPaths for Others {
-    fn of(&self, request: &Request, second: u64) -> Result<Vec<OtherPath>, Fault> {
+    fn of<'r>(&self, request: &'r Request, second: u64) -> Result<Vec<OtherPath<'r>>, Fault> {
         let path = &request.path[..];
         let mut found = Vec::new();
-        let mut certain = |path: Vec<u8>| {
-            found.push(OtherPath { path, is_certain: true, ignores_case: false });
+        let mut certain = |path: Cow<'r, [u8]>| {
+            found.push(OtherPath { path, kind: OtherPathKind::Certain, ignores_case: false });
         };
         match &self.named {
             Named::Files(files) => {
-                found_index(files, request).into_iter().for_each(&mut certain);
+                found_index(files, request).map(Cow::Owned).into_iter().for_each(&mut certain);
                 // `/a.txt.gz` has the content of `/a.txt`.
                 let extensions = files.precompressed.iter().map(|coding| coding.extension());
-                let plain = extensions.filter_map(|end| {
-                    path.strip_suffix(end.as_bytes())?.strip_suffix(b".").map(<[u8]>::to_vec)
-                });
-                plain.for_each(&mut certain);
+                let plain = extensions
+                    .filter_map(|end| path.strip_suffix(end.as_bytes())?.strip_suffix(b"."));
+                plain.map(Cow::Borrowed).for_each(&mut certain);
                 if !files.languages.is_empty() {
                     add_languages(files, request, &mut found);
                 }
             }
             Named::Scripts(scripts) => {
                 if let Ok(script) = scripts.find(request.rest(), second) {
-                    certain(path[..path.len() - script.path_info].to_vec());
+                    certain(Cow::Borrowed(&path[..path.len() - script.path_info]));
                 }
             }
             Named::Fastcgi(fastcgi) => {
@@ -219,34 +216,33 @@ impl OtherPaths for Others {
                 let prefix = fastcgi.strip_prefix.as_deref();
                 let Some(below) = below_prefix(path, prefix) else { return Ok(found) };
                 let end = script_end(below, fastcgi).map(|end| path.len() - below.len() + end);
-                let index =
-                    if end.is_none() && path.ends_with(b"/") { &*fastcgi.index } else { "" };
-                let name = [&path[..end.unwrap_or(path.len())], index.as_bytes()].concat();
-                if name != path {
-                    certain(name);
+                match end {
+                    Some(end) => certain(Cow::Borrowed(&path[..end])),
+                    None if path.ends_with(b"/") => {
+                        certain([path, fastcgi.index.as_bytes()].concat().into());
+                    }
+                    None => {}
                 }
                 let is_here = fastcgi.root.as_deref().is_some_and(Path::is_dir);
-                if path.contains(&b'/') && !is_here {
-                    self.guess(path, None, second, &mut found);
+                if !is_here {
+                    self.guess(Cow::Borrowed(path), None, second, &mut found);
                 }
             }
             Named::Unknown(root, prefix) => {
                 if self.parameters == PathParameters::Refuse && path.contains(&b';') {
                     return Err(refused_parameter());
                 }
+                let scripts = root.as_ref().map(|root| (root, prefix));
                 for read in [path, &request.unmasked].into_iter().filter(|read| !read.is_empty()) {
                     let plain = without_parameters(read);
                     let plain = plain.filter(|_| self.parameters == PathParameters::Match);
-                    for read in [Some(read), plain.as_deref()].into_iter().flatten() {
-                        if read != path || self.ignores_case {
-                            let ignores_case = self.ignores_case;
-                            found.push(OtherPath {
-                                path: read.to_vec(),
-                                is_certain: true,
-                                ignores_case,
-                            });
-                        }
-                        let scripts = root.as_ref().map(|root| (root, prefix));
+                    for read in [Some(Cow::Borrowed(read)), plain.map(Cow::Owned)] {
+                        let Some(read) = read else { continue };
+                        found.push(OtherPath {
+                            path: read.clone(),
+                            kind: OtherPathKind::Certain,
+                            ignores_case: self.ignores_case,
+                        });
                         self.guess(read, scripts, second, &mut found);
                     }
                 }
@@ -254,26 +250,31 @@ impl OtherPaths for Others {
         }
         if self.has_request_uri {
             // An application that routes by REQUEST_URI may not resolve dot segments.
-            let path = request.unresolved_path();
             let ignores_case = self.ignores_case;
-            found.extend(path.map(|path| OtherPath { path, is_certain: false, ignores_case }));
+            found.extend(request.unresolved_path().map(|path| OtherPath {
+                path: path.into(),
+                kind: OtherPathKind::Guess,
+                ignores_case,
+            }));
         }
         add_merged(path, &mut found);
-        found.retain(|other| other.path != path || other.ignores_case);
+        found.retain(|other| {
+            *other.path != *path || other.ignores_case || other.kind == OtherPathKind::Heads
+        });
         Ok(found)
     }
 }
 
 /// Adds the path with merged slashes. If a site keeps repeated slashes, files and backends may
 /// still read `//` as `/`.
-fn add_merged(path: &[u8], found: &mut Vec<OtherPath>) {
+fn add_merged<'r>(path: &'r [u8], found: &mut Vec<OtherPath<'r>>) {
     let has_repeated = |path: &[u8]| memchr::memmem::find(path, b"//").is_some();
     if !has_repeated(path) {
         return;
     }
-    found.push(OtherPath { path: path.to_vec(), is_certain: true, ignores_case: false });
+    found.push(OtherPath { path: path.into(), kind: OtherPathKind::Certain, ignores_case: false });
     for other in found.iter_mut().filter(|other| has_repeated(&other.path)) {
-        merge_slashes(&mut other.path);
+        merge_slashes(other.path.to_mut());
     }
 }
 
@@ -306,11 +307,12 @@ fn refused_parameter() -> Fault {
 
 /// Adds the paths of the file's variants in other languages. `/a.html.de` has the content of
 /// `/a.html`, if the client prefers this language.
-fn add_languages(files: &conf::Files, request: &Request, found: &mut Vec<OtherPath>) {
-    let other = |path, is_certain| OtherPath { path, is_certain, ignores_case: false };
+fn add_languages(files: &conf::Files, request: &Request, found: &mut Vec<OtherPath<'_>>) {
+    let other = |path: Vec<u8>, kind| OtherPath { path: path.into(), kind, ignores_case: false };
     let paths = || found.iter().map(|other| &other.path[..]).chain([&request.path[..]]);
     let plain = |path| split_language(path, &files.languages).map(|(base, _)| base.to_vec());
-    let mut more: Vec<_> = paths().filter_map(plain).map(|path| other(path, true)).collect();
+    let mut more: Vec<_> =
+        paths().filter_map(plain).map(|path| other(path, OtherPathKind::Certain)).collect();
     let before = request.path.len() - request.rest().len();
     for path in paths() {
         let file = files.root.join(OsStr::from_bytes(path.get(before..).unwrap_or_default()));
@@ -322,7 +324,7 @@ fn add_languages(files: &conf::Files, request: &Request, found: &mut Vec<OtherPa
         // Forebay may send this variant or another one. So only rules that restrict or refuse the
         // variant's path apply to the request.
         let variants = variants.map(|tag| [path, b".", tag.as_bytes()].concat());
-        more.extend(variants.map(|path| other(path, false)));
+        more.extend(variants.map(|path| other(path, OtherPathKind::Guess)));
     }
     found.append(&mut more);
 }
@@ -340,18 +342,6 @@ fn found_index(files: &conf::Files, request: &Request) -> Option<Vec<u8>> {
     };
     let name = files.index.iter().find(|name| has(name))?;
     Some([&request.path, name.as_bytes()].concat())
-}
-
-/// Returns true if the last segment of `path` ends like a script or page: in a dot and a few
-/// letters.
-fn looks_like_a_name_of_a_file(path: &[u8]) -> bool {
-    let name = path.rsplit(|&b| b == b'/').next().unwrap_or_default();
-    let Some(dot) = memchr::memrchr(b'.', name) else { return false };
-    let end = &name[dot + 1..];
-    dot > 0
-        && matches!(end.len(), 1..=8)
-        && end[0].is_ascii_alphabetic()
-        && end.iter().all(u8::is_ascii_alphanumeric)
 }
 
 /// Returns the kind of resources that request paths name in an application without a directory of

@@ -1,5 +1,6 @@
 //! Selects the site and the route of a request.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -178,19 +179,28 @@ pub trait OtherPaths {
     /// Returns the other paths of the resource that `request` names, such as `/a/index.html` for
     /// `/a/`. Rules of earlier routes for these paths also apply to `request`. `second` is the
     /// current time in seconds. Returns a fault if the request must be refused.
-    fn of(&self, request: &Request, second: u64) -> Result<Vec<OtherPath>, Fault>;
+    fn of<'r>(&self, request: &'r Request, second: u64) -> Result<Vec<OtherPath<'r>>, Fault>;
 }
 
-/// Another path of the requested resource.
+/// Another path of the requested resource, or several.
 #[derive(Debug, PartialEq, Eq)]
-pub struct OtherPath {
+pub struct OtherPath<'r> {
     /// The decoded, normalized path.
-    pub path: Vec<u8>,
-    /// True if the file system shows that the origin answers with exactly this resource. False for
-    /// a guess about a backend that Forebay cannot inspect.
-    pub is_certain: bool,
+    pub path: Cow<'r, [u8]>,
+    pub kind: OtherPathKind,
     /// True if the origin ignores upper and lower case in paths.
     pub ignores_case: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtherPathKind {
+    /// The file system shows that the origin answers with exactly this resource.
+    Certain,
+    /// A guess about a backend that Forebay cannot inspect.
+    Guess,
+    /// Guesses, too: each beginning of the path that looks like the name of a script. They are not
+    /// listed, because a client can send thousands; [`Matcher::find_head`] looks for one.
+    Heads,
 }
 
 /// Kind of answer that a route gives instead of the resource that the path names.
@@ -218,27 +228,59 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Returns true if the rule applies to a request with this `method` and `path`. `matcher`
-    /// belongs to the route of the rule, and must match `other`, another path of the requested
-    /// resource. Returns false if `matcher` also matches `path`, because the request has then tried
-    /// this route itself.
-    pub fn holds(
+    /// The path by which the rule applies to a request, if it does: `other`, another path of the
+    /// requested resource, or a beginning of it. `matcher` belongs to the route of the rule.
+    fn applies<'o>(
         self,
         matcher: &Matcher,
-        (method, path): (&[u8], &[u8]),
-        other: &OtherPath,
-    ) -> bool {
+        method: &[u8],
+        other: &'o OtherPath<'_>,
+    ) -> Option<&'o [u8]> {
         let answers = match self.instead {
             Instead::No => false,
             // A redirection or a successful fixed reply protects nothing. So it need not apply to a
             // path that is only a guess.
-            Instead::Answers => other.is_certain,
+            Instead::Answers => other.kind == OtherPathKind::Certain,
             Instead::Refuses => true,
         };
-        (self.has_gate || answers || self.keeps)
-            && matcher.matches(method, path).is_none()
-            && matcher.holds_for(method, &other.path, other.ignores_case)
+        if !(self.has_gate || answers || self.keeps) {
+            return None;
+        }
+        if other.kind == OtherPathKind::Heads {
+            return matcher.find_head(method, &other.path, other.ignores_case);
+        }
+        let holds = matcher.holds_for(method, &other.path, other.ignores_case);
+        holds.then_some(&other.path)
     }
+}
+
+/// The rules that apply to `request` because they match another path of the requested resource, in
+/// the order of their routes: for each the number of its route, and the path that it matches.
+/// `rules` has the rules before the route that answers. A rule that matches the request's own path
+/// is left out, because the request has tried this route itself. The last result is a rule that
+/// answers instead of the resource, if there is one.
+pub fn applying_rules<'m>(
+    rules: impl Iterator<Item = (&'m Matcher, Rule)>,
+    request: &Request,
+    others: &[OtherPath<'_>],
+) -> Vec<(usize, Vec<u8>)> {
+    let mut found = Vec::new();
+    if others.is_empty() {
+        return found;
+    }
+    let method = request.method();
+    for (number, (matcher, rule)) in rules.enumerate() {
+        if matcher.matches(method, &request.path).is_none()
+            && let Some(path) = others.iter().find_map(|other| rule.applies(matcher, method, other))
+            && request.meets_when(matcher)
+        {
+            found.push((number, path.to_vec()));
+            if rule.instead != Instead::No {
+                break;
+            }
+        }
+    }
+    found
 }
 
 /// Returns true if `other` is the path of an index file of the directory `path`.
@@ -457,9 +499,8 @@ impl Site {
         self.routes[at].other_paths.is_some()
     }
 
-    /// Returns the rules of routes before `at` that match only another path of the requested
-    /// resource. Each rule is the number of its route and the other path. Returns a fault if the
-    /// request must be refused.
+    /// The rules of routes before `at` for other paths of the requested resource, as
+    /// [`applying_rules`] returns them. Fails if the request must be refused.
     pub fn rules_above(
         &self,
         at: usize,
@@ -467,17 +508,9 @@ impl Site {
         second: u64,
     ) -> Result<Vec<(usize, Vec<u8>)>, Fault> {
         let Some(others) = &self.routes[at].other_paths else { return Ok(Vec::new()) };
-        let method = request.head.method.of(&request.bytes);
-        let mut found = Vec::new();
-        for other in others.of(request, second)? {
-            let holds = |(_, route): &(usize, &Route)| {
-                route.rule(at).holds(&route.matcher, (method, &request.path), &other)
-                    && request.meets_when(&route.matcher)
-            };
-            let rules = self.routes[..at].iter().enumerate().filter(holds);
-            found.extend(rules.map(|(number, _)| (number, other.path.clone())));
-        }
-        Ok(found)
+        let others = others.of(request, second)?;
+        let rules = self.routes[..at].iter().map(|route| (&route.matcher, route.rule(at)));
+        Ok(applying_rules(rules, request, &others))
     }
 
     /// Returns true if the path `Request::unmasked` would select another route than `at`, among the

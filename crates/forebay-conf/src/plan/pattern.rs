@@ -146,18 +146,86 @@ impl Matcher {
         if !ignores_case {
             return self.matches(method, path).is_some();
         }
-        let is_alike = |typed: &str, path: &[u8]| path.eq_ignore_ascii_case(typed.as_bytes());
-        let ends = |suffix: &String| ends_in_any_case(path, suffix);
+        self.takes_method(method)
+            && self.regex.as_ref().is_none_or(|regex| regex.is_match_in_any_case(path))
+            && (self.suffixes.is_empty() || self.ends_in(path, true))
+            && self.takes_path(path, true)
+    }
+
+    /// Returns true if the path fits one of `paths`, or if there are none.
+    fn takes_path(&self, path: &[u8], ignores_case: bool) -> bool {
+        let is_alike = |typed: &str, path: &[u8]| {
+            path == typed.as_bytes() || ignores_case && path.eq_ignore_ascii_case(typed.as_bytes())
+        };
         let takes = |pattern: &PathPattern| match pattern {
             PathPattern::Exact(typed) => is_alike(typed, path),
             PathPattern::Prefix(typed) => {
                 path.get(..typed.len()).is_some_and(|start| is_alike(typed, start))
             }
         };
-        self.takes_method(method)
-            && self.regex.as_ref().is_none_or(|regex| regex.is_match_in_any_case(path))
-            && (self.suffixes.is_empty() || self.suffixes.iter().any(ends))
-            && (self.paths.is_empty() || self.paths.iter().any(takes))
+        self.paths.is_empty() || self.paths.iter().any(takes)
+    }
+
+    fn ends_in(&self, path: &[u8], ignores_case: bool) -> bool {
+        self.ends(path)
+            || ignores_case && self.suffixes.iter().any(|suffix| ends_in_any_case(path, suffix))
+    }
+
+    /// The first beginning of `path` that may be the name of a script, with PATH_INFO after it, and
+    /// that meets the conditions: `/admin.php` of `/admin.php/x`. A server that Forebay cannot look
+    /// into may run this script for the whole path.
+    ///
+    /// The time is linear in the length of the path, because a client chooses how many segments
+    /// look like scripts. So the expression, the only condition that reads a beginning from its
+    /// start, is tried on [`MAX_HEADS`] beginnings. No honest path has more, so the next one counts
+    /// as a match: a rule then holds, rather than fails to hold.
+    pub fn find_head<'p>(
+        &self,
+        method: &[u8],
+        path: &'p [u8],
+        ignores_case: bool,
+    ) -> Option<&'p [u8]> {
+        self.find_head_by(method, path, ignores_case, |regex, head| {
+            if ignores_case { regex.is_match_in_any_case(head) } else { regex.is_match(head) }
+        })
+    }
+
+    fn find_head_by<'p>(
+        &self,
+        method: &[u8],
+        path: &'p [u8],
+        ignores_case: bool,
+        mut is_match: impl FnMut(&Regex, &[u8]) -> bool,
+    ) -> Option<&'p [u8]> {
+        let is_exact = |pattern: &PathPattern| matches!(pattern, PathPattern::Exact(_));
+        // An expression without an end that matches a beginning also matches the whole path, and
+        // so does a prefix. Such a rule holds for the path itself.
+        let has_end = !self.suffixes.is_empty()
+            || self.paths.iter().any(is_exact)
+            || self.regex.as_ref().is_some_and(Regex::may_have_end);
+        if !has_end || !self.takes_method(method) {
+            return None;
+        }
+        let mut tried = 0;
+        let mut has_suffix = self.suffixes.is_empty();
+        let ends = (0..path.len()).filter(|&at| path[at] == b'/').skip(1);
+        for end in ends {
+            let head = &path[..end];
+            let ends = self.suffixes.is_empty() || self.ends_in(head, ignores_case);
+            has_suffix |= ends;
+            if !(ends || self.allows_path_info && has_suffix)
+                || !looks_like_file_name(head)
+                || !self.takes_path(head, ignores_case)
+            {
+                continue;
+            }
+            let Some(regex) = &self.regex else { return Some(head) };
+            tried += 1;
+            if tried > MAX_HEADS || is_match(regex, head) {
+                return Some(head);
+            }
+        }
+        None
     }
 
     /// Returns true if this matcher accepts every request that `other` accepts, so that a later
@@ -251,6 +319,21 @@ impl Matcher {
     fn has(&self, path: &[u8]) -> bool {
         path.split(|&b| b == b'/').any(|segment| self.ends(segment))
     }
+}
+
+/// Maximum number of beginnings of a path on which [`Matcher::find_head`] tries an expression.
+pub const MAX_HEADS: usize = 16;
+
+/// Returns true if the last segment of `path` ends like a script or page: in a dot and a few
+/// letters.
+pub fn looks_like_file_name(path: &[u8]) -> bool {
+    let name = path.rsplit(|&b| b == b'/').next().unwrap_or_default();
+    let Some(dot) = name.iter().rposition(|&b| b == b'.') else { return false };
+    let end = &name[dot + 1..];
+    dot > 0
+        && matches!(end.len(), 1..=8)
+        && end[0].is_ascii_alphabetic()
+        && end.iter().all(u8::is_ascii_alphanumeric)
 }
 
 /// Returns true if `text` ends in `suffix`, compared without the case of ASCII letters.
@@ -356,6 +439,62 @@ mod tests {
     fn a_remainder_is_never_an_absolute_path() {
         let found = matcher(&["/a*"], &[], &[]).matches(b"GET", b"/a//etc/passwd");
         assert_eq!(found.map(|m| m.rest), Some(&b"etc/passwd"[..]));
+    }
+
+    #[test]
+    fn the_cost_of_many_heads_is_bounded() {
+        let of = |pattern: &str, paths: &[&str], suffixes: &[&str]| Matcher {
+            regex: (!pattern.is_empty()).then(|| Regex::new(pattern, false).unwrap()),
+            ..matcher(paths, suffixes, &[])
+        };
+        let path = |heads: usize| format!("{}{}x", "/abc".repeat(2000), "/a.b/".repeat(heads));
+        for (rule, heads, tries, holds) in [
+            (of("/admin\\.php$", &[], &[]), 16, 16, false),
+            (of("/admin\\.php$", &[], &[]), 17, 16, true),
+            (of("/admin\\.php$", &[], &[]), 20_000, 16, true),
+            // Other conditions leave out heads that cost nothing.
+            (of("/admin\\.php$", &["/x/*"], &[]), 20_000, 0, false),
+            (of("x$", &[], &[".php"]), 20_000, 0, false),
+            (of("", &["/admin.php"], &[]), 20_000, 0, false),
+            // What matches a head matches the whole path.
+            (of("/admin", &[], &[]), 20_000, 0, false),
+            (of("", &["/abc/*"], &[]), 20_000, 0, false),
+        ] {
+            let path = path(heads);
+            let (mut tried, mut bytes) = (0, 0);
+            let found = rule.find_head_by(b"GET", path.as_bytes(), false, |regex, head| {
+                (tried, bytes) = (tried + 1, bytes + head.len());
+                regex.is_match(head)
+            });
+            assert_eq!((tried, found.is_some()), (tries, holds), "{rule:?} {heads}");
+            assert!(bytes <= MAX_HEADS * path.len());
+        }
+    }
+
+    #[test]
+    fn a_head_meets_all_conditions() {
+        let regex = |pattern: &str| Some(Regex::new(pattern, false).unwrap());
+        let php = matcher(&[], &[".php"], &[]);
+        let by_segment = Matcher {
+            allows_path_info: true,
+            regex: regex("b$"),
+            ..matcher(&["/x/*"], &[".php"], &[])
+        };
+        for (rule, path, head) in [
+            (&php, "/a.php/b.php/c", Some("/a.php")),
+            (&php, "/a/b", None),
+            (&php, "/a.php", None),
+            (&php, "/A.PHP/b", None),
+            (&matcher(&["/a.x"], &[], &[]), "/a.x/", Some("/a.x")),
+            (&matcher(&["/a.x"], &[], &["PUT"]), "/a.x/", None),
+            (&matcher(&["/v1.0"], &[], &[]), "/v1.0/", None),
+            (&by_segment, "/x/a.php/c.b/d", Some("/x/a.php/c.b")),
+            (&by_segment, "/y/a.php/c.b/d", None),
+        ] {
+            let found = rule.find_head(b"GET", path.as_bytes(), false);
+            assert_eq!(found, head.map(str::as_bytes), "{path}");
+        }
+        assert_eq!(php.find_head(b"GET", b"/A.PHP/b", true), Some(&b"/A.PHP"[..]));
     }
 
     #[test]

@@ -90,6 +90,12 @@ impl Regex {
         );
     }
 
+    /// Returns true if the pattern may require an end of the text. If it does not, an expression
+    /// that matches the beginning of a path up to a slash also matches the whole path.
+    pub fn may_have_end(&self) -> bool {
+        self.pattern.contains('$') || self.pattern.contains("\\z")
+    }
+
     /// Returns the text that each match begins with, so that the pattern can be compared with the
     /// paths of other routes. Returns `None` if the pattern does not begin with `^`, contains `|`,
     /// or ignores case.

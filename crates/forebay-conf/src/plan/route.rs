@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use super::{
     Ajp, BandwidthLimit, Cache, Clients, Compress, ContentCoding, Cors, ErrorPages, Filters,
-    ForwardAuth, Inherited, Jwt, Listing, LogFile, Maintenance, Matcher, Mirror, MovedPages,
-    ProcessLimits, Proxy, RateLimit, ReplyField, RequestField, Rewrite, RouteTimeouts, Satisfy,
-    SignedUrl, Template, Upstream,
+    Fingerprint, ForwardAuth, Inherited, Jwt, Listing, LogFile, Maintenance, Matcher, Mirror,
+    MovedPages, ProcessLimits, Proxy, RateLimit, ReplyField, RequestField, Rewrite, RouteTimeouts,
+    Satisfy, SignedUrl, Template, Upstream,
 };
 
 /// A route: conditions on requests, and the action that answers matching requests.
@@ -94,6 +94,8 @@ pub struct Route {
     pub line: usize,
     /// The keys of the route that come from defaults and sets.
     pub inherited: Vec<Inherited>,
+    /// What was typed for the route, as a number. The default if the plan was not made from a file.
+    pub fingerprint: Fingerprint,
 }
 
 impl Route {

@@ -5,6 +5,7 @@
 //! contain JSON. `{{` before a letter means one literal `{`.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use super::Regex;
@@ -187,6 +188,37 @@ impl Template {
     }
 }
 
+/// The template as a person would type it; a group of `path_regex` by its number. The names of
+/// shared counters contain this text, so it must stay the same in later versions.
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for part in &self.parts {
+            let value = match part {
+                TemplatePart::Text(text) => {
+                    f.write_str(text)?;
+                    continue;
+                }
+                TemplatePart::Value(value) => value,
+            };
+            match value {
+                Placeholder::Capture(number) => write!(f, "{{{number}}}")?,
+                Placeholder::Header(name) => write!(f, "{{header.{name}}}")?,
+                Placeholder::Cookie(name) => write!(f, "{{cookie.{name}}}")?,
+                Placeholder::Parameter(name) => write!(f, "{{query.{name}}}")?,
+                Placeholder::Map(map) => write!(f, "{{map.{}}}", map.name)?,
+                fixed => {
+                    let mut names = NAMES.iter().chain(&OF_PAGES);
+                    let (name, _) = names
+                        .find(|(_, value)| value == fixed)
+                        .expect("NAMES and OF_PAGES have each placeholder without a parameter");
+                    write!(f, "{{{name}}}")?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Template {
     /// Returns true if the text depends on a placeholder that meets the condition, also through a
     /// table [map.NAME].
@@ -201,10 +233,11 @@ impl Template {
 /// A table [map.NAME]. It assigns a value to each text of `from`, like nginx's `map`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueMap {
+    /// NAME of the table.
+    pub name: String,
     /// The text that is looked up. It contains no map.
     pub from: Template,
-    /// Values whose key must equal the looked-up text. The order of the keys is stable, because
-    /// names of stored replies depend on this order.
+    /// Values whose key must equal the looked-up text.
     pub exact: BTreeMap<String, Template>,
     /// Values of texts with this beginning and this end. Longer patterns come first.
     pub globs: Vec<(String, String, Template)>,

@@ -8,9 +8,9 @@ use crate::error::{ConfError, Problem};
 use crate::file::At;
 use crate::merge::AllFilled;
 use crate::plan::{
-    Access, Action, Clients, EncodedSlashes, ErrorPages, Files, Filters, ForwardedFields,
-    HostPattern, Listen, Listing, Log, Matcher, PathParameters, PathPattern, Plan, Proxy, Respond,
-    Route, RouteTimeouts, ScriptsBelow, Server, Site, SocketAccess, Symlinks,
+    Access, Action, Clients, EncodedSlashes, ErrorPages, Files, Filters, Fingerprint,
+    ForwardedFields, HostPattern, Listen, Listing, Log, Matcher, PathParameters, PathPattern, Plan,
+    Proxy, Respond, Route, RouteTimeouts, ScriptsBelow, Server, Site, SocketAccess, Symlinks,
 };
 use crate::source::{SourceFile, Sources};
 
@@ -70,6 +70,7 @@ impl Plan {
             mirror: None,
             line: 0,
             inherited: Vec::new(),
+            fingerprint: Fingerprint::default(),
         };
         let site = Site {
             listen: vec![listen],

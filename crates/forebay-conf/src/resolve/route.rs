@@ -27,7 +27,7 @@ use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, AppProtocol, At, BoolOr, File, Kind, Table};
 use crate::plan::{
-    Access, Action, BasicAuth, DigestAuth, ErrorPages, LogFile, Maintenance, Matcher,
+    Access, Action, BasicAuth, DigestAuth, ErrorPages, Fingerprint, LogFile, Maintenance, Matcher,
     PathParameters, PathPattern, Rewrite, Route, Satisfy, ServerProtocol,
 };
 
@@ -101,6 +101,7 @@ pub(super) fn route(
         mirror: typed.mirror.as_ref().map(|at| mirror_of(context, file, at)).transpose()?,
         line: context.line(typed.span.start),
         inherited: Vec::new(),
+        fingerprint: Fingerprint::default(),
     })
 }
 

@@ -204,6 +204,8 @@ fn routes(
         }
         let Some(mut route) = keep(route(context, file, at, defaults), problems) else { continue };
         route.inherited = inherited(context, context.filled.routes.get(&(number, of_site)));
+        let fingerprint = context.filled.fingerprints.get(&(number, of_site));
+        route.fingerprint = fingerprint.copied().unwrap_or_default();
         let is_taken = |(other, _): &&(Route, _)| other.name.is_some() && other.name == route.name;
         if let (Some((_, span)), Some(name)) = (routes.iter().find(is_taken), &at.name) {
             problems.push(

@@ -41,6 +41,7 @@ fn value_map(name: &str, typed: &At<Table<file::ValueMap>>) -> Resolution<ValueM
             .help("use a placeholder, such as \"{header.Origin}\""));
     }
     let mut map = ValueMap {
+        name: name.to_owned(),
         from,
         exact: BTreeMap::new(),
         globs: Vec::new(),

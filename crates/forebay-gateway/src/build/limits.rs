@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use forebay_conf::Plan;
+use forebay_conf::{Plan, RateLimit};
 use forebay_net::counters::RouteLabels;
 use forebay_origin::access::{RateLimiter, SharedKeys};
 
@@ -57,7 +57,11 @@ pub fn shared_limits(
         for (route, limiters) in site.routes.iter().zip(limiters) {
             for (number, limiter) in limiters.iter().enumerate() {
                 let RouteLabels { site, route } = labels_of(site, route);
-                let rules = format!("{site}\n{route}\n{number}\n{:?}", limiter.limit());
+                let RateLimit { requests, period, burst, key, delay } = limiter.limit();
+                let period = period.as_nanos();
+                let rules = format!(
+                    "{site}\n{route}\n{number}\n{requests}/{period}ns burst {burst} delay {delay} key {key}"
+                );
                 let twin = twins.entry(rules.clone()).or_default();
                 let name = keys.hash(format!("{rules}\n{twin}").as_bytes());
                 *twin += 1;

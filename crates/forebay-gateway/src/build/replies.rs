@@ -36,27 +36,24 @@ pub fn store(
     };
     let kept = previous.filter(|store| store.capacity() == capacity).filter(has_disk);
     let store = kept.cloned().unwrap_or_else(|| Store::new(capacity, disk));
-    let routes = plan.sites.iter().flat_map(|site| site.routes.iter().map(move |r| (site, r)));
-    let cached = routes.filter_map(|(site, route)| {
+    let routes = plan.sites.iter().flat_map(|site| &site.routes);
+    let cached = routes.filter_map(|route| {
         let cache = route.cache.as_ref()?;
-        Some(CachedRoute::new(&zone(site, route), &cache.key, &route.matcher))
+        Some(CachedRoute::new(&zone(route), &cache.key, &route.matcher))
     });
     store.set_routes(cached.collect());
     Ok(Some(store))
 }
 
-/// Returns a text that is unique to a route and its settings. After a change of the route, its
-/// stored replies are not used any more.
-pub fn zone(site: &forebay_conf::Site, route: &forebay_conf::Route) -> String {
-    let unplaced = forebay_conf::Route { line: 0, inherited: Vec::new(), ..route.clone() };
-    let described = format!("{:?} {unplaced:?}", site.hosts);
-    let digest = forebay_origin::cache::digest(described.as_bytes());
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+/// A text that is unique to a route and its settings. After a change of the route, its stored
+/// replies are not used any more.
+pub fn zone(route: &forebay_conf::Route) -> String {
+    route.fingerprint.to_string()
 }
 
 /// Returns the stored replies of a site's routes.
 pub fn of_site(site: &forebay_conf::Site, store: &Arc<Store>) -> Rc<SiteReplies> {
-    let cached = |route| Some((zone(site, route), route.cache.as_ref()?));
+    let cached = |route| Some((zone(route), route.cache.as_ref()?));
     SiteReplies::new(store, site.routes.iter().filter_map(cached))
 }
 

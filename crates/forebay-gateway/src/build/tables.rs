@@ -108,7 +108,7 @@ impl Origins {
                 let shared = &self.shared[index][at];
                 let answering =
                     self.origin((site, at), (&scripts, &kept[at]), shared, (thread, pools));
-                let answering = self.cached((site, route), answering, (replies.as_ref(), thread));
+                let answering = self.cached(route, answering, (replies.as_ref(), thread));
                 self.mirrored(route, answering, shared, (thread, pools))
             },
             log: self.plan.log_of(site, Some(route)),
@@ -350,7 +350,7 @@ impl Origins {
     /// For such a route, wraps `origin` in an origin that removes outdated replies.
     fn cached(
         &self,
-        (site, route): (&forebay_conf::Site, &forebay_conf::Route),
+        route: &forebay_conf::Route,
         origin: Box<dyn Origin>,
         (replies, thread): (Option<&Rc<SiteReplies>>, &Rc<Thread>),
     ) -> Box<dyn Origin> {
@@ -362,7 +362,7 @@ impl Origins {
                 origin
             };
         };
-        let zone = replies::zone(site, route);
+        let zone = replies::zone(route);
         let names_users = route.access.names_users_otherwise();
         // An HTTP application gets no REQUEST_URI. If a page includes a document, the application
         // sees only the target of the document, not the client's own target.

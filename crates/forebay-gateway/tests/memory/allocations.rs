@@ -5,22 +5,24 @@ use std::cell::Cell;
 
 use crate::world::{Peer, World, in_memory};
 
-/// Counts the allocations of each thread.
+/// Counts the allocations of each thread, and their bytes.
 struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+    static BYTES: Cell<usize> = const { Cell::new(0) };
 }
 
-fn count() {
-    // At the end of a thread, its counter no longer exists.
+fn count(bytes: usize) {
+    // At the end of a thread, its counters no longer exist.
     let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+    let _ = BYTES.try_with(|count| count.set(count.get() + bytes));
 }
 
 // SAFETY: every call goes to the system's allocator, which fulfils the contract.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
+        count(layout.size());
         // SAFETY: the caller's layout is passed on.
         unsafe { System.alloc(layout) }
     }
@@ -31,7 +33,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
+        count(size);
         // SAFETY: the pointer came from `alloc` with this layout.
         unsafe { System.realloc(pointer, layout, size) }
     }
@@ -131,4 +133,38 @@ fn many_names_with_marks_allocate_nothing() {
         let request = request.as_bytes();
         assert_eq!(fewest(world, Some(connection), client, request).await, 0);
     });
+}
+
+#[test]
+fn rules_for_a_long_path_cost_memory_in_proportion_to_it() {
+    let rule = |pattern: usize| {
+        format!(
+            "[[site.route]]\npath_regex = \"/x{pattern}/y$\"\npath = \"/x*\"\ndeny = \"all\"\nBACKEND\n"
+        )
+    };
+    let rules: String = (0..20).map(rule).collect();
+    let exact = "[[site.route]]\npath = \"/admin.php\"\ndeny = \"all\"\nBACKEND\n";
+    let site = format!(
+        "[server.limits]\ntarget = \"64KiB\"\nhead_size = \"128KiB\"\n[[site]]\nlisten = \"127.0.0.1:80\"\n\
+         {rules}{exact}[[site.route]]\nBACKEND\n"
+    );
+    for backend in [
+        "proxy = \"http://10.0.0.1:1\"",
+        "ajp = { to = \"10.0.0.1:1\" }",
+        "fastcgi = { to = \"10.0.0.1:1\", root = \"/no/such\" }",
+        "scgi = { to = \"10.0.0.1:1\", root = \"/no/such\" }",
+    ] {
+        in_memory(&site.replace("BACKEND", backend), async |world| {
+            let bytes = async |heads: usize| {
+                let path = "a.b/".repeat(heads);
+                let request = format!("GET /{path} HTTP/1.1\r\nHost: h\r\n\r\n");
+                let before = BYTES.get();
+                // 431: such a path fits into no packet of AJP, and no head of uwsgi.
+                assert!(matches!(world.ask(&request).await.status(), 431 | 502), "{backend}");
+                BYTES.get() - before
+            };
+            let (few, many) = (bytes(4000).await, bytes(16000).await);
+            assert!(many <= 5 * few && many < 64 * 64 * 1024, "{backend}: {few}, {many}");
+        });
+    }
 }

@@ -5,12 +5,15 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use forebay_conf::{self as conf, Action, AppKind, Matcher, PathPattern, Plan, Site, TemplatePart};
+use forebay_conf::{
+    self as conf, Action, AppKind, Matcher, PathPattern, Plan, Site, TemplatePart,
+    looks_like_file_name,
+};
 use forebay_server::route::Instead;
 use forebay_upstream::fastcgi::below_prefix;
 use forebay_upstream::mount;
 
-use super::{has_gate, instead, kept_scripts, looks_like_a_name_of_a_file};
+use super::{has_gate, instead, kept_scripts};
 
 /// A bypass of a rule.
 #[derive(Debug, PartialEq, Eq)]
@@ -363,7 +366,7 @@ fn beside(matcher: &Matcher) -> Vec<String> {
     for pattern in &matcher.paths {
         match pattern {
             PathPattern::Exact(path)
-                if !path.ends_with('/') && !looks_like_a_name_of_a_file(path.as_bytes()) =>
+                if !path.ends_with('/') && !looks_like_file_name(path.as_bytes()) =>
             {
                 found.push(format!("{path}/"));
             }
