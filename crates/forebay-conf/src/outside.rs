@@ -3,6 +3,9 @@
 //! The values replace the placeholders in every text of the tree, after TOML is parsed and before
 //! types are checked. So a value with quotes or line breaks cannot change the TOML, and each key
 //! still checks its value.
+//!
+//! A doubled brace, as in `{{env.NAME}`, stands for the text `{env.NAME}`. Importers need this: a
+//! page of another server may have such a text, and must not show a file of this machine.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -80,6 +83,13 @@ impl Outside {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(start) = next(rest) {
+            if let Some(before) = rest[..start].strip_suffix('{') {
+                let after = start + "{env.".len();
+                out.push_str(before);
+                out.push_str(&rest[start..after]);
+                rest = &rest[after..];
+                continue;
+            }
             out.push_str(&rest[..start]);
             let Some(end) = rest[start..].find('}') else {
                 let message = format!("\"{}\" has no end", &rest[start..]);
