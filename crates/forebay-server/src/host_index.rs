@@ -56,9 +56,10 @@ impl HostIndex {
     /// The item that names `host` most exactly. The order of preference is: exact name, longest
     /// wildcard, any host. `host` has no port and no final dot.
     pub fn find(&self, host: &[u8]) -> Option<HostMatch> {
-        let host = match host.iter().any(u8::is_ascii_uppercase) {
-            true => Cow::Owned(host.to_ascii_lowercase()),
-            false => Cow::Borrowed(host),
+        let host = if host.iter().any(u8::is_ascii_uppercase) {
+            Cow::Owned(host.to_ascii_lowercase())
+        } else {
+            Cow::Borrowed(host)
         };
         let found = |item: &u32, specificity| HostMatch { item: *item as usize, specificity };
         if let Some(item) = self.exact.get(&*host) {
