@@ -9,11 +9,11 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Problem, reason};
+use crate::files;
 use crate::source::{Secret, Sources};
 use crate::tree::{self, Tree};
 
@@ -175,16 +175,8 @@ fn content(span: &Range<usize>, path: &Path, typed: &str) -> Result<String, Prob
     if typed.is_empty() || typed.contains('\0') {
         return Err(Problem::new(span, "{file.PATH} has no path").help(help));
     }
-    // Only regular files are opened: opening a pipe would wait for its writer, and a device may
-    // have no end.
-    let open = match std::fs::metadata(path) {
-        Ok(found) if !found.is_file() => return Err(problem("it is not a file").help(help)),
-        Ok(_) => std::fs::File::open(path),
-        Err(error) => Err(error),
-    };
-    let mut bytes = Vec::new();
-    open.and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes))
-        .map_err(|error| problem(&reason(&error)).help(help))?;
+    let read = files::read(path, LARGEST);
+    let bytes = read.map_err(|error| problem(&reason(&error)).help(help))?;
     if bytes.len() as u64 > LARGEST {
         return Err(problem("it is larger than 64 KiB").help(help));
     }
