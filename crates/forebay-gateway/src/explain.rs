@@ -29,7 +29,7 @@ use forebay_server::dispatch::{
 };
 use forebay_server::forwarded::find_client;
 use forebay_server::rewrite::{fallback_path, rewrite_request, target as rewritten_target};
-use forebay_server::route::{Instead, best_site, is_index_of};
+use forebay_server::route::{Instead, index_sites, is_index_of, select_site};
 use forebay_wire::http1::RequestFraming;
 
 use crate::build::{by_https, places, slashes, trust};
@@ -70,8 +70,8 @@ pub(crate) fn explained(
         plan.sites.iter().filter(|site| site.listen.contains(&listen)).collect();
     let authority = request.head.authority.map(|span| span.of(&request.bytes).to_vec());
     let authority = authority.unwrap_or_default();
-    let at = best_site(sites.iter().map(|site| &site.hosts[..]), &authority).unwrap_or(0);
-    let site = sites[if sites.len() == 1 { 0 } else { at }];
+    let hosts = index_sites(sites.iter().map(|site| &site.hosts[..]));
+    let site = sites[select_site(&hosts, &authority)];
     let removed = if site.underscores_in_headers { None } else { request.remove_marked() };
     let peer = request.peer;
     let resolved = find_client(&mut request, peer, &trust(site)).map_err(Fault::from);

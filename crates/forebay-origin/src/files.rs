@@ -201,6 +201,7 @@ impl Files {
         let Some(entry) = self.cache.fresh(path, self.thread.second()) else { return false };
         let Content::Memory(bytes) = &entry.content else { return false };
         entry.run_by.is_none()
+            && reply.carried_type().is_none()
             && decide(request, &entry, self.settings.max_ranges) == Outcome::Whole
             && reply.buffer_reply(200, &entry.fields, bytes)
     }
@@ -406,9 +407,11 @@ async fn add_slash(exchange: &mut Exchange) -> Result<(), Fault> {
 /// Sends a file as the preconditions and ranges of the request require.
 async fn send(exchange: &mut Exchange, entry: &CachedFile, max_ranges: usize) -> Result<(), Fault> {
     let Exchange { request, reply, .. } = exchange;
+    let kind = reply.carried_type().map(|kind| String::from_utf8_lossy(kind).into_owned());
+    let kind = kind.as_deref();
     // If Forebay changes the body, the client's conditions and ranges refer to the changed body,
     // and not to the file.
-    let outcome = match reply.body_change_of(&entry.content_type) {
+    let outcome = match reply.body_change_of(kind.unwrap_or(&entry.content_type)) {
         BodyChange::No => decide(request, entry, max_ranges),
         BodyChange::WithValidators => decide(request, entry, 0),
         BodyChange::WithoutValidators => Outcome::Whole,
@@ -416,7 +419,7 @@ async fn send(exchange: &mut Exchange, entry: &CachedFile, max_ranges: usize) ->
     match outcome {
         Outcome::Whole => {
             reply.begin(200, b"");
-            reply.field_lines().extend_from_slice(&entry.fields);
+            entry.append_fields(kind, reply.field_lines());
             if let Content::Memory(bytes) = &entry.content {
                 reply.end_head_of_whole(bytes, &entry.copies, false);
                 reply.push_whole(bytes).await?;
@@ -427,13 +430,13 @@ async fn send(exchange: &mut Exchange, entry: &CachedFile, max_ranges: usize) ->
         }
         Outcome::Part(ByteRange { start, length }) => {
             reply.begin(206, b"");
-            reply.field_lines().extend_from_slice(&entry.fields);
+            entry.append_fields(kind, reply.field_lines());
             let range = format!("bytes {start}-{}/{}", start + length - 1, entry.length);
             encode::field(reply.field_lines(), "Content-Range", range.as_bytes());
             reply.end_head(Length::Known(length), false);
             body(exchange, entry, start, length).await
         }
-        Outcome::Parts(list) => parts::send(reply, entry, &list).await,
+        Outcome::Parts(list) => parts::send(reply, (entry, kind), &list).await,
         Outcome::NotModified => {
             reply.begin(304, b"");
             reply.field_lines().extend_from_slice(&entry.validators);

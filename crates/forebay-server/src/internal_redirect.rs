@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 use forebay_conf::EncodedSlashes;
 use forebay_net::fault::Fault;
-use forebay_wire::sendfile::NamedFile;
+use forebay_wire::sendfile::{self, NamedFile};
 
 use crate::dispatch::{WORTH_DRAINING, try_routes};
 use crate::exchange::Exchange;
@@ -70,7 +70,16 @@ async fn follow_all<'s>(
 ) -> Result<(), Fault> {
     for _ in 0..REDIRECTS {
         match redirect {
-            InternalRedirect::Route(target) => prepare_get(exchange, &target).await?,
+            InternalRedirect::Route(target) => {
+                prepare_get(exchange, &target).await?;
+                // A script may choose an internal route by `Location` only where it may do so by
+                // `X-Accel-Redirect`.
+                exchange.request.is_internal = route.internal_redirects;
+                let found = site.first_route(&exchange.request);
+                if found.is_some_and(|found| found.internal) && !route.internal_redirects {
+                    return Err(closed_route(&target));
+                }
+            }
             InternalRedirect::File { place: NamedFile::Uri(target), fields }
                 if route.internal_redirects =>
             {
@@ -126,13 +135,13 @@ impl Routes for RoutesOfSite<'_> {
 /// if `target` is not a valid path.
 async fn prepare_get(exchange: &mut Exchange, target: &[u8]) -> Result<(), Fault> {
     let end = memchr::memchr(b'#', target).unwrap_or(target.len());
-    let target = &target[..end];
+    let target = &sendfile::escape_unencoded(&target[..end])[..];
     let wrong = |what: &str| {
         let target = String::from_utf8_lossy(target);
         Fault::app(502, format!("the Location {target:?} of an internal redirect {what}"))
     };
-    if !target.starts_with(b"/") || !target.iter().all(u8::is_ascii_graphic) {
-        return Err(wrong("is not a path, percent-encoded"));
+    if !target.starts_with(b"/") {
+        return Err(wrong("is not a path"));
     }
     discard_body(exchange).await?;
     let request = &mut exchange.request;
@@ -142,6 +151,17 @@ async fn prepare_get(exchange: &mut Exchange, target: &[u8]) -> Result<(), Fault
     // REQUEST_URI and the log contain the client's own target, as with Apache and nginx.
     (request.original, request.is_internal) = (Some(original), true);
     cleaned.map_err(|error| wrong(&format!("is malformed: {error}")))
+}
+
+/// The fault for a script whose `Location` leads to a route with `internal`, although its own route
+/// has no `internal_redirects`.
+fn closed_route(target: &[u8]) -> Fault {
+    let target = String::from_utf8_lossy(target);
+    let why = format!(
+        "the Location {target:?} of a script leads to a route with `internal`; set \
+         internal_redirects = true for the script's route if the script may choose such routes"
+    );
+    Fault::backend(502, why)
 }
 
 /// Converts the request to a GET for the target in `X-Accel-Redirect`. Fails if the target selects
@@ -158,8 +178,7 @@ async fn prepare_internal(
     fields: Vec<u8>,
 ) -> Result<(), Fault> {
     prepare_get(exchange, target).await?;
-    let request = &mut exchange.request;
-    let found = site.routes.iter().find(|route| request.meets(&route.matcher));
+    let found = site.first_route(&exchange.request);
     if found.is_none_or(|found| !found.internal) {
         let target = String::from_utf8_lossy(target);
         let why = format!("X-Accel-Redirect {target:?} leads to no route with `internal`");
@@ -199,15 +218,12 @@ async fn send_file(
     request.rest = 1..path.len();
     request.path = path;
     let rules = route.rules.as_ref().map(|rules| rules.of_request(request));
-    let mut remove = rules.as_ref().map_or(Vec::new(), |rules| rules.removed());
-    if fields.split(|&b| b == b'\n').any(|l| l.to_ascii_lowercase().starts_with(b"content-type:")) {
-        remove.push("content-type".into());
-    }
-    let always = FieldChanges { add: fields, remove };
+    let remove = rules.as_ref().map_or(Vec::new(), |rules| rules.removed());
+    let always = FieldChanges { add: Vec::new(), remove };
     reply.set_rules(Some(Rc::new(Rules { always, ..Rules::default() })));
+    reply.carry(&fields);
     sendfile.files.serve(exchange).await.map_err(|fault| {
-        // An error page replaces the file. The route's rules apply to this page, but the page does
-        // not get `fields`.
+        // An error page replaces the file, and the route's rules apply to this page.
         exchange.reply.set_rules(rules);
         match fault.status {
             403 | 404 => Fault::backend(fault.status, format!("{fault}, asked for as {place:?}")),

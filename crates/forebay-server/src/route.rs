@@ -1,6 +1,7 @@
 //! Selects the site and the route of a request.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -24,24 +25,39 @@ use crate::compress::Compression;
 use crate::exchange::{Gate, Origin};
 use crate::filter::Filters;
 use crate::forwarded::Trust;
+use crate::host_index::{HostIndex, specificity};
 use crate::pages::Closed;
 use crate::relay::Relay;
 use crate::reply::Rules;
+use crate::route_index::RouteIndex;
 
 /// The sites of each listener. Each thread has its own table.
 #[derive(Default)]
 pub struct Table {
-    /// Sites per listener, in the server's order of listeners. A listener that the last reload closed
-    /// keeps its former sites until the next reload.
-    pub listeners: Vec<Vec<Rc<Site>>>,
-    /// Listeners that the last reload closed. Their connections end with the next reply.
-    pub(crate) leaving: Vec<usize>,
-    /// Protocol of each listener's connections.
-    spoken: Vec<Spoken>,
-    /// Streams (`[[stream]]`) per listener, in the order of `listeners`.
-    pub relays: Vec<Vec<Rc<Relay>>>,
+    /// In the server's order of listeners.
+    listeners: Vec<ListenerTable>,
     /// Current challenges of ACME authorities.
     pub challenges: Option<Arc<Challenges>>,
+}
+
+/// The sites or streams of one listener. A listener that the last reload closed keeps its former
+/// sites and streams until the next reload.
+#[derive(Clone, Default)]
+struct ListenerTable {
+    sites: Vec<Rc<Site>>,
+    /// Names of `sites`.
+    hosts: Arc<HostIndex>,
+    relays: Vec<Rc<Relay>>,
+    /// Server names of `relays`.
+    server_names: Arc<HostIndex>,
+    /// Protocol of the listener's connections.
+    spoken: Spoken,
+    /// True if connections begin with a PROXY header.
+    is_proxied: bool,
+    /// Trusted proxies of all sites and streams.
+    proxies: HashSet<Clients>,
+    /// True if the last reload closed the listener. Its connections end with the next reply.
+    is_leaving: bool,
 }
 
 /// Protocol with which a connection begins.
@@ -61,7 +77,7 @@ pub struct Site {
     /// Host names of the site. Empty for any host.
     pub hosts: Vec<HostPattern>,
     /// Host names of all sites of the configuration.
-    pub all_hosts: Rc<[HostPattern]>,
+    pub all_hosts: Arc<HostIndex>,
     /// Trusted proxies and their forwarding fields.
     pub trust: Trust,
     /// True if connections begin with a PROXY header.
@@ -90,6 +106,8 @@ pub struct Site {
     pub pages: Option<Rc<ErrorPages>>,
     /// Routes. The first route that matches and does not decline answers the request.
     pub routes: Vec<Route>,
+    /// Paths of `routes`.
+    pub index: Arc<RouteIndex>,
 }
 
 /// A route of a site.
@@ -302,50 +320,47 @@ impl Route {
 }
 
 impl Table {
-    /// Creates a table from the sites and the address of each listener.
-    pub fn new(listeners: Vec<(Vec<Rc<Site>>, Option<&Listen>)>) -> Self {
-        let spoken = |listen: Option<&Listen>| match listen {
-            Some(Listen::Https(_)) => Spoken::Tls,
-            Some(Listen::Ajp(_)) => Spoken::Ajp,
-            Some(Listen::Stream(_)) => Spoken::Stream,
-            _ => Spoken::Http,
-        };
-        let (listeners, spoken) =
-            listeners.into_iter().map(|(sites, listen)| (sites, spoken(listen))).unzip();
-        Self { listeners, leaving: Vec::new(), spoken, relays: Vec::new(), challenges: None }
+    /// Creates a table from the sites, streams and address of each listener.
+    pub fn new(
+        listeners: impl IntoIterator<Item = (Vec<Rc<Site>>, Vec<Rc<Relay>>, Option<Listen>)>,
+    ) -> Self {
+        let listeners = listeners.into_iter();
+        let listeners =
+            listeners.map(|(sites, relays, listen)| ListenerTable::new(sites, relays, listen));
+        Self { listeners: listeners.collect(), challenges: None }
+    }
+
+    fn at(&self, listener: usize) -> Option<&ListenerTable> {
+        self.listeners.get(listener)
     }
 
     /// Returns true if connections of a listener begin with a TLS handshake.
     pub fn is_https(&self, listener: usize) -> bool {
-        self.spoken(listener) == Spoken::Tls
+        self.at(listener).is_some_and(|at| at.spoken == Spoken::Tls)
     }
 
     /// Returns true if a listener belongs to a `[[stream]]`.
     pub fn is_stream(&self, listener: usize) -> bool {
-        self.spoken(listener) == Spoken::Stream
+        self.at(listener).is_some_and(|at| at.spoken == Spoken::Stream)
     }
 
     /// Returns the streams of a listener.
     pub fn relays(&self, listener: usize) -> &[Rc<Relay>] {
-        self.relays.get(listener).map_or(&[], |relays| relays)
+        self.at(listener).map_or(&[], |at| &at.relays)
     }
 
     /// Returns the stream that a client selects with `server_name` (SNI), or `None` if no stream
     /// fits. The order of preference is: exact name, longest wildcard, stream without names.
     pub fn relay(&self, listener: usize, server_name: Option<&str>) -> Option<&Rc<Relay>> {
-        let name = server_name.unwrap_or_default().as_bytes();
-        best_relay(self.relays(listener).iter().map(|relay| &relay.names[..]), name)
-            .map(|at| &self.relays(listener)[at])
+        let at = self.at(listener)?;
+        let found = at.server_names.find(server_name.unwrap_or_default().as_bytes())?;
+        Some(&at.relays[found.item])
     }
 
     /// Returns the settings of a listener that speaks AJP. Returns `None` for other listeners.
     pub fn ajp(&self, listener: usize) -> Option<&AjpFront> {
-        let is_ajp = self.spoken(listener) == Spoken::Ajp;
-        self.sites(listener).iter().find_map(|site| site.ajp.as_ref()).filter(|_| is_ajp)
-    }
-
-    fn spoken(&self, listener: usize) -> Spoken {
-        self.spoken.get(listener).copied().unwrap_or_default()
+        let at = self.at(listener).filter(|at| at.spoken == Spoken::Ajp)?;
+        at.sites.iter().find_map(|site| site.ajp.as_ref())
     }
 
     /// Returns the TLS settings of the site that a client selects with `server_name` (SNI). Returns
@@ -356,112 +371,131 @@ impl Table {
 
     /// Returns true if connections of a listener begin with a PROXY header.
     pub(crate) fn is_proxied(&self, listener: usize) -> bool {
-        self.sites(listener).iter().any(|site| site.proxy_protocol)
-            || self.relays(listener).iter().any(|relay| relay.proxy_protocol)
+        self.at(listener).is_some_and(|at| at.is_proxied)
     }
 
     /// Returns true if the peer may name the client in a PROXY header. If no site or stream of the
     /// listener lists trusted proxies, returns true for every peer.
     pub(crate) fn may_announce(&self, listener: usize, peer: ClientAddress) -> bool {
-        let mut proxies = self.proxies(listener).peekable();
-        proxies.peek().is_none() || proxies.any(|clients| clients.contains(peer.ip()))
+        self.at(listener).is_none_or(|at| at.proxies.is_empty() || at.trusts(peer.ip()))
     }
 
     /// Returns true if a site or stream of the listener lists the address as a trusted proxy.
     pub(crate) fn is_trusted(&self, listener: usize, address: IpAddr) -> bool {
-        self.proxies(listener).any(|clients| clients.contains(Some(address)))
-    }
-
-    fn proxies(&self, listener: usize) -> impl Iterator<Item = &Clients> {
-        let of_sites = self.sites(listener).iter().flat_map(|site| &site.trust.proxies);
-        let of_relays = self.relays(listener).iter().flat_map(|relay| &relay.trusted_proxies);
-        of_sites.chain(of_relays)
+        self.at(listener).is_some_and(|at| at.trusts(Some(address)))
     }
 
     /// Returns true if a reload has closed the listener, so that its connections should end.
     pub(crate) fn is_leaving(&self, listener: usize) -> bool {
-        self.leaving.contains(&listener)
+        self.at(listener).is_some_and(|at| at.is_leaving)
     }
 
     /// Keeps the sites and streams of listeners that a reload has closed, for their remaining connections.
     pub(crate) fn keep_leaving(&mut self, old: &Self) {
-        for (listener, sites) in self.listeners.iter_mut().enumerate() {
-            if sites.is_empty() && !old.is_leaving(listener) && !old.sites(listener).is_empty() {
-                *sites = old.listeners[listener].clone();
-                self.spoken[listener] = old.spoken(listener);
-                self.leaving.push(listener);
-            }
-        }
-        for (listener, relays) in self.relays.iter_mut().enumerate() {
-            if relays.is_empty() && !old.is_leaving(listener) && old.is_stream(listener) {
-                *relays = old.relays(listener).to_vec();
-                self.spoken[listener] = Spoken::Stream;
-                self.leaving.push(listener);
+        for (new, old) in self.listeners.iter_mut().zip(&old.listeners) {
+            if new.is_empty() && !old.is_empty() && !old.is_leaving {
+                *new = ListenerTable { is_leaving: true, ..old.clone() };
             }
         }
     }
 
+    /// Returns the sites of a listener.
     pub fn sites(&self, listener: usize) -> &[Rc<Site>] {
-        self.listeners.get(listener).map_or(&[], |sites| sites)
+        self.at(listener).map_or(&[], |at| &at.sites)
+    }
+
+    /// Returns the names of a listener's sites.
+    pub(crate) fn hosts(&self, listener: usize) -> Arc<HostIndex> {
+        self.at(listener).map(|at| at.hosts.clone()).unwrap_or_default()
     }
 
     /// Returns the site for `authority` (`host[:port]`) on a listener, or `None` if the listener
-    /// has no sites. The order of preference is: exact host name, longest wildcard, first site
-    /// without host names, first site of the listener.
+    /// has no sites. [`select_site`] states the order of preference.
     pub fn site(&self, listener: usize, authority: &[u8]) -> Option<&Rc<Site>> {
-        let sites = self.listeners.get(listener)?;
-        if let [site] = &sites[..] {
-            return Some(site);
+        let at = self.at(listener)?;
+        match &at.sites[..] {
+            [site] => Some(site),
+            sites => sites.get(select_site(&at.hosts, authority)),
         }
-        best_site(sites.iter().map(|site| &site.hosts[..]), authority).map(|at| &sites[at])
     }
 }
 
-/// Returns the index of the best site for `authority` among these host patterns; see
-/// [`Table::site`].
-pub fn best_site<'a>(
-    sites: impl Iterator<Item = &'a [HostPattern]>,
-    authority: &[u8],
-) -> Option<usize> {
-    let host = host_of(authority);
-    let best = sites.enumerate().max_by_key(|(at, hosts)| {
-        let rank = hosts.iter().map(|pattern| rank(pattern, host)).max();
-        let rank = if hosts.is_empty() { 1 } else { rank.unwrap_or(0) };
-        (rank, std::cmp::Reverse(*at))
-    });
-    best.map(|(at, _)| at)
+impl ListenerTable {
+    fn new(sites: Vec<Rc<Site>>, relays: Vec<Rc<Relay>>, listen: Option<Listen>) -> Self {
+        let of_sites = sites.iter().flat_map(|site| &site.trust.proxies);
+        let of_relays = relays.iter().flat_map(|relay| &relay.trusted_proxies);
+        Self {
+            hosts: Arc::new(index_sites(sites.iter().map(|site| &site.hosts[..]))),
+            server_names: Arc::new(HostIndex::new(relays.iter().map(|relay| &relay.names[..]))),
+            spoken: match listen {
+                Some(Listen::Https(_)) => Spoken::Tls,
+                Some(Listen::Ajp(_)) => Spoken::Ajp,
+                Some(Listen::Stream(_)) => Spoken::Stream,
+                _ => Spoken::Http,
+            },
+            is_proxied: sites.iter().any(|site| site.proxy_protocol)
+                || relays.iter().any(|relay| relay.proxy_protocol),
+            proxies: of_sites.chain(of_relays).copied().collect(),
+            is_leaving: false,
+            sites,
+            relays,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.sites.is_empty() && self.relays.is_empty()
+    }
+
+    fn trusts(&self, address: Option<IpAddr>) -> bool {
+        self.proxies.iter().any(|clients| clients.contains(address))
+    }
 }
 
-/// Returns the index of the best stream for a server name, or `None` if no stream fits. Each item
-/// of `relays` has the names of one stream. [`Table::relay`] states the order.
-pub fn best_relay<'a>(
-    relays: impl Iterator<Item = &'a [HostPattern]>,
-    server_name: &[u8],
-) -> Option<usize> {
-    let ranked = relays.enumerate().map(|(at, names)| {
-        (names.iter().map(|pattern| rank(pattern, server_name)).max().unwrap_or(0), at)
-    });
-    let best = ranked.max_by_key(|(rank, at)| (*rank, std::cmp::Reverse(*at)));
-    best.filter(|(rank, _)| *rank > 0).map(|(_, at)| at)
+/// Returns the index of the sites with these host patterns. A site without patterns is for any
+/// host.
+pub fn index_sites<'a>(sites: impl IntoIterator<Item = &'a [HostPattern]>) -> HostIndex {
+    let patterns = |hosts: &'a [HostPattern]| match hosts {
+        [] => &[HostPattern::Any],
+        hosts => hosts,
+    };
+    HostIndex::new(sites.into_iter().map(patterns))
+}
+
+/// Returns the number of the site for `authority` (`host[:port]`). The order of preference is:
+/// exact host name, longest wildcard, first site for any host, first site.
+pub fn select_site(sites: &HostIndex, authority: &[u8]) -> usize {
+    sites.find(host_of(authority)).map_or(0, |found| found.item)
 }
 
 /// Returns true if one of these patterns names the host.
 pub fn names_host(patterns: &[HostPattern], host: &[u8]) -> bool {
-    patterns.iter().any(|pattern| rank(pattern, host) > 0)
+    patterns.iter().any(|pattern| specificity(pattern, host) > 0)
 }
 
 impl Site {
     /// Returns true if another site of the configuration names the host more exactly.
     pub(crate) fn is_of_other(&self, host: &[u8]) -> bool {
-        let best = |patterns: &[HostPattern]| patterns.iter().map(|one| rank(one, host)).max();
-        best(&self.all_hosts) > best(&self.hosts).max(Some(1))
+        let own = self.hosts.iter().map(|pattern| specificity(pattern, host)).max();
+        let own = own.unwrap_or(0).max(1);
+        self.all_hosts.find(host).is_some_and(|best| best.specificity > own)
     }
 
     /// Returns the first matching route from number `from` on, with its number. Stores in `request`
     /// the part of the path that the route's origin looks up. Returns `None` if no route matches.
-    pub fn route(&self, request: &mut Request, from: usize) -> Option<(usize, &Route)> {
-        let mut routes = self.routes.iter().enumerate().skip(from);
-        routes.find(|(_, route)| request.take(&route.matcher))
+    pub fn route(&self, request: &mut Request, mut from: usize) -> Option<(usize, &Route)> {
+        while let Some(at) = self.index.next(&request.path, from) {
+            if request.take(&self.routes[at].matcher) {
+                return Some((at, &self.routes[at]));
+            }
+            from = at + 1;
+        }
+        None
+    }
+
+    /// Returns the first route that matches. Does not change the request.
+    pub(crate) fn first_route(&self, request: &Request) -> Option<&Route> {
+        let candidates = self.index.candidates(&request.path, 0);
+        candidates.map(|at| &self.routes[at]).find(|route| request.meets(&route.matcher))
     }
 
     /// Returns true if the resources of route `at` may have several paths, such as `/a/` and
@@ -489,28 +523,15 @@ impl Site {
     /// repeated slashes have become one slash. If this changes nothing, `unmasked` is empty, and
     /// the result is false.
     pub fn is_ambiguous(&self, request: &Request, from: usize, at: usize) -> bool {
-        let method = request.head.method.of(&request.bytes);
-        let mut routes = self.routes[from..=at].iter();
-        let takes = |route: &Route| {
-            route.matcher.matches(method, &request.unmasked).is_some()
-                && request.meets_when(&route.matcher)
-        };
-        !request.unmasked.is_empty() && routes.position(takes) != Some(at - from)
-    }
-}
-
-/// Returns the rank of a match: 0 for no match, and 1 for any host. Longer suffixes rank higher,
-/// and exact names rank highest.
-fn rank(pattern: &HostPattern, host: &[u8]) -> usize {
-    match pattern {
-        HostPattern::Any => 1,
-        HostPattern::Exact(name) if host.eq_ignore_ascii_case(name.as_bytes()) => usize::MAX,
-        HostPattern::Suffix(suffix) => {
-            let cut = host.len().checked_sub(suffix.len());
-            let matches =
-                cut.is_some_and(|at| at > 0 && host[at..].eq_ignore_ascii_case(suffix.as_bytes()));
-            if matches { 1 + suffix.len() } else { 0 }
+        if request.unmasked.is_empty() {
+            return false;
         }
-        HostPattern::Exact(_) => 0,
+        let method = request.head.method.of(&request.bytes);
+        let takes = |matcher: &Matcher| {
+            matcher.matches(method, &request.unmasked).is_some() && request.meets_when(matcher)
+        };
+        let candidates = self.index.candidates(&request.unmasked, from);
+        let mut candidates = candidates.take_while(|&number| number <= at);
+        candidates.find(|&number| takes(&self.routes[number].matcher)) != Some(at)
     }
 }

@@ -425,7 +425,7 @@ fn backends_of_other_protocols_are_shown_too() {
             };
             assert_eq!(rows[0]["address"], format!("127.0.0.1:{slow_port}"), "{protocol}");
             assert_eq!((numbers(0), numbers(1)), ([active, 1, 0], [0, 3, 3]), "{protocol}");
-            assert_eq!(rows[1]["state"], "up", "{protocol}: requests are sent to it");
+            assert_eq!(rows[1]["state"], "down", "{protocol}: it refuses everything");
             let label = format!("site=\"1\",route=\"2\",server=\"1\",address=\"127.0.0.1:{dead}\"");
             assert_eq!(watched.metric(&format!("forebay_backend_failures_total{{{label}}}")), 3);
         };
@@ -441,12 +441,12 @@ fn backends_of_other_protocols_are_shown_too() {
 }
 
 #[test]
-fn an_only_backend_that_fails_is_up_as_requests_are_sent_to_it() {
+fn a_lone_backend_that_refuses_everything_is_down() {
     let dead = free_port();
     let watched = watched("", &format!("[[site.route]]\nproxy = \"http://127.0.0.1:{dead}\"\n"));
     assert_eq!(watched.forebay.get("/").status, 502);
     let backend = &watched.status()["backends"][0];
-    assert_eq!((&backend["state"], &backend["failures"]), (&"up".into(), &1.into()));
+    assert_eq!((&backend["state"], &backend["failures"]), (&"down".into(), &1.into()));
     watched.forebay.stop();
 }
 

@@ -142,8 +142,8 @@ pub struct Route {
     /// the rules apply to all methods.
     pub open_methods: Option<At<OneOrMany<String>>>,
     /// Hides the route from clients: their requests get 404. Only `rewrite`, `fallback_to`, an
-    /// index script, a local redirect of a script, `internal_redirects`, and `include` of pages
-    /// (`ssi`) lead to it. Default: false.
+    /// index script, replies of routes with `internal_redirects`, and `include` of pages (`ssi`)
+    /// lead to it. Default: false.
     pub internal: Option<At<bool>>,
     /// With "all", a request must meet all access rules. With "any", it must meet one of them: the
     /// address rules (`allow` and `deny`), `basic_auth`, `digest_auth`, `jwt`, or `forward_auth`.
@@ -255,7 +255,8 @@ pub struct Route {
     /// and `app`. Default: those headers have no effect.
     pub sendfile_root: Option<At<String>>,
     /// If a reply has the field X-Accel-Redirect, the route with `internal` that matches the
-    /// field's path answers instead. For the same routes as `sendfile_root`. Default: false.
+    /// field's path answers instead. A script's `Location: /path` may also lead to such a route.
+    /// For the same routes as `sendfile_root`. Default: false.
     pub internal_redirects: Option<At<bool>>,
 }
 

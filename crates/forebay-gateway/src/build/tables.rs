@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_conf::{Action, Address, ErrorPages, HostPattern, HttpVersion, Jwt, Listen, Scheme};
+use forebay_conf::{Action, Address, ErrorPages, HttpVersion, Jwt, Listen, Scheme};
 use forebay_net::request_fields::RequestFields;
 use forebay_net::thread::Thread;
 use forebay_net::tls::Alpn;
@@ -51,29 +51,28 @@ impl Origins {
     pub(super) fn table(&self, listen: &[Option<Listen>], thread: &Rc<Thread>) -> Table {
         let listeners = self.plan.sites.iter().flat_map(|site| &site.listen).collect();
         let pools = Pools { listeners: Rc::new(listeners), ..Pools::default() };
-        let all_hosts = self.plan.sites.iter().flat_map(|site| &site.hosts).cloned().collect();
         let sites = 0..self.plan.sites.len();
-        let sites = sites.map(|index| Rc::new(self.site(index, &all_hosts, (thread, &pools))));
-        let sites: Vec<_> = sites.collect();
-        let listeners = listen.iter().map(|address| {
-            let here = self.plan.sites.iter().enumerate();
-            let here = here
-                .filter(|(_, site)| address.as_ref().is_some_and(|a| is_found_at(site, a)))
-                .map(|(index, _)| sites[index].clone())
-                .collect();
-            (here, address.as_ref())
-        });
-        let mut table = Table::new(listeners.collect());
+        let sites: Vec<_> =
+            sites.map(|index| Rc::new(self.site(index, (thread, &pools)))).collect();
         let relays = 0..self.plan.relays.len();
         let relays: Vec<_> =
             relays.map(|index| Rc::new(self.relay(index, thread, &pools))).collect();
-        let relays_at = |address: &Option<Listen>| {
-            let here = self.plan.relays.iter().zip(&relays);
-            let here =
-                here.filter(|(plan, _)| address.as_ref().is_some_and(|a| plan.listen.contains(a)));
-            here.map(|(_, relay)| relay.clone()).collect()
-        };
-        table.relays = listen.iter().map(relays_at).collect();
+        let listeners = listen.iter().map(|address| {
+            let is_here = |site: &forebay_conf::Site| {
+                address.as_ref().is_some_and(|address| is_found_at(site, address))
+            };
+            let sites_here = self.plan.sites.iter().zip(&sites).filter(|(plan, _)| is_here(plan));
+            let has = |plan: &forebay_conf::Relay| {
+                address.as_ref().is_some_and(|address| plan.listen.contains(address))
+            };
+            let relays_here = self.plan.relays.iter().zip(&relays).filter(|(plan, _)| has(plan));
+            (
+                sites_here.map(|(_, site)| site.clone()).collect(),
+                relays_here.map(|(_, relay)| relay.clone()).collect(),
+                address.clone(),
+            )
+        });
+        let mut table = Table::new(listeners);
         table.challenges = self.acme.as_ref().map(|acme| acme.challenges.clone());
         table
     }
@@ -95,12 +94,7 @@ impl Origins {
         }
     }
 
-    fn site(
-        &self,
-        index: usize,
-        all_hosts: &Rc<[HostPattern]>,
-        (thread, pools): (&Rc<Thread>, &Pools),
-    ) -> Site {
+    fn site(&self, index: usize, (thread, pools): (&Rc<Thread>, &Pools)) -> Site {
         let site = &self.plan.sites[index];
         let scripts = ScriptRoutes::of(site, &self.plan);
         let kept = kept_scripts(site, &self.plan);
@@ -164,7 +158,7 @@ impl Origins {
             name: self.plan.file.hide(&name_of_site(site)).into(),
             log: self.plan.log_of(site, None),
             hosts: site.hosts.clone(),
-            all_hosts: all_hosts.clone(),
+            all_hosts: self.all_hosts.clone(),
             trust: trust(site),
             proxy_protocol: site.proxy_protocol,
             ajp: site.ajp.clone(),
@@ -179,6 +173,7 @@ impl Origins {
             held: self.held.clone(),
             pages: pages(&site.error_pages),
             routes: routes.collect(),
+            index: self.route_indexes[index].clone(),
         }
     }
 

@@ -33,7 +33,7 @@ pub enum Disposition {
 
 impl ProxyAttempt<'_> {
     fn write_head(&self, out: &mut Vec<u8>, request: &Request) {
-        let (proxy, host) = (self.proxy, self.host());
+        let proxy = self.proxy;
         out.clear();
         if let Some(variables) = &proxy.variables {
             return variables.append_head(out, request);
@@ -44,7 +44,7 @@ impl ProxyAttempt<'_> {
         if let Some(version) = proxy.send_proxy {
             announce::append_client(out, version, request.client, request.server);
         }
-        append_head(out, request, proxy.strip_prefix.as_deref(), host, self.is_upgrade);
+        append_head(out, request, self.view(), self.is_upgrade);
     }
 
     /// Sends one request over `connection`, and sends its reply to the client.
