@@ -15,11 +15,13 @@ mod group_reaper;
 mod guardian;
 mod helper;
 mod identity;
+mod init;
 mod launch;
 mod launcher;
 mod output_lines;
 mod processors;
 mod program_guardian;
+mod root;
 mod search_path;
 mod separation;
 
@@ -32,6 +34,7 @@ pub use group_reaper::GroupReaper;
 pub use guardian::{Guardian, Wake};
 pub use helper::{Child, HELPER, HelpedChild, HelpedLaunch, HelpedRoom, Helper, Starting, help};
 pub use identity::Identity;
+pub use init::{ends_with_container, serve_below_init};
 pub use launch::{Launch, MAY_BE_MEASURED, ProcessLimits, cpu_set, launch, myself};
 pub use launcher::{LaunchSpec, Launcher};
 pub use output_lines::{OutputLines, append_escaped};
@@ -40,4 +43,8 @@ pub use processors::{
     record_processors,
 };
 pub use program_guardian::guard_program;
+pub use root::{
+    Connection, Keeps, ROOT, RootCommand, RootEvent, RootProcess, end_root, seal_root,
+    supervise_root,
+};
 pub use search_path::search_path;

@@ -60,6 +60,11 @@ fn main() -> ExitCode {
             return forebay_process::launch(arguments);
         }
         Some(verb) if verb == forebay_process::HELPER => return forebay_process::help(arguments),
+        Some(verb) if verb == forebay_process::ROOT => {
+            // A descriptor that was left open must not reach the processes that it starts.
+            keep_from_programs(3);
+            return forebay_process::supervise_root();
+        }
         Some(verb) if verb == "__keeper" => return forebay_lab::keeper::keep(),
         Some(verb) if verb == forebay_net::log_opener::VERB => {
             return forebay_net::log_opener::open_log(arguments);
@@ -83,7 +88,9 @@ fn main() -> ExitCode {
         keep_from_programs(3);
     }
     match verb {
-        Verb::Serve(args) => serve::run(args),
+        Verb::Serve(args) => {
+            forebay_process::serve_below_init().unwrap_or_else(|| serve::run(args))
+        }
         Verb::Check(args) => check::run(args),
         Verb::Explain(args) => explain::run(args),
         Verb::Ctl(args) => ctl::run(&args),
