@@ -88,9 +88,7 @@ fn main() -> ExitCode {
         keep_from_programs(3);
     }
     match verb {
-        Verb::Serve(args) => {
-            forebay_process::serve_below_init().unwrap_or_else(|| serve::run(args))
-        }
+        Verb::Serve(args) => serve::run(args),
         Verb::Check(args) => check::run(args),
         Verb::Explain(args) => explain::run(args),
         Verb::Ctl(args) => ctl::run(&args),

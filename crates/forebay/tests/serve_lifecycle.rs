@@ -6,7 +6,6 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -675,47 +674,4 @@ fn a_unix_socket_is_served_and_replaced_when_stale() {
     assert_eq!(Client::connect(&path).get("/").text(), "hello");
     forebay.stop();
     assert!(!path.exists(), "it goes with its server");
-}
-
-#[test]
-fn the_first_process_of_a_container_reaps_orphans() {
-    let namespace = ["--pid", "--fork", "--mount-proc"];
-    let can_unshare = Command::new("unshare").args(namespace).arg("true").status();
-    if !can_unshare.is_ok_and(|status| status.success()) {
-        return peer::skip("this machine permits no process namespace");
-    }
-    let folder = Folder::new();
-    folder.script(
-        "cgi/orphan",
-        "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'; echo hello\n\
-         setsid sh -c 'setsid true & exec >/dev/null' </dev/null >/dev/null 2>&1 &\n",
-    );
-    let file = write_configuration(
-        &folder,
-        "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\ncgi = \"cgi\"\n",
-    );
-    let mut command = Command::new("unshare");
-    command.args(namespace).arg(support::program()).args(["serve", "--threads", "2"]).arg(file);
-    let mut forebay = support::serve_command(folder, command);
-    for _ in 0..5 {
-        assert_eq!(forebay.get("/orphan").text(), "hello\n");
-    }
-    let init = support::proc::children(forebay.process.id())[0];
-    let is_zombie = |id: &u32| {
-        let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
-        let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields).to_owned();
-        let mut fields = fields.split(' ');
-        fields.next() == Some("Z") && fields.next() == Some(init.to_string().as_str())
-    };
-    let all = || {
-        let ids = fs::read_dir("/proc").unwrap().flatten();
-        ids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect::<Vec<u32>>()
-    };
-    assert!(eventually(|| !all().iter().any(is_zombie)), "zombies of process {init}");
-    // Signals reach the server, and its exit code is that of the container.
-    support::proc::signal(init, Signal::HUP);
-    forebay.wait_for_output("serving by the configuration as it is now");
-    support::proc::signal(init, Signal::TERM);
-    let exit = forebay.process.wait();
-    assert_eq!(exit.status.code(), Some(0), "{}", exit.output);
 }

@@ -266,7 +266,8 @@ fn a_backend_that_is_down_stays_down_with_other_health_keys() {
     let first = configuration("{ path = \"/\", interval = \"100ms\" }");
     let mut forebay = serve(Folder::new(), &first);
     let is_up = || {
-        let status = Client::connect(([127, 0, 0, 1], admin)).get("/status.json");
+        let admin = std::net::SocketAddr::from(([127, 0, 0, 1], admin));
+        let status = Client::connect(admin).get("/status.json");
         let status: serde_json::Value = serde_json::from_str(status.text()).unwrap();
         status["backends"][0]["state"] == "up"
     };

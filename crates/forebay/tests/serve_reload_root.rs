@@ -168,7 +168,7 @@ fn a_reload_can_do_what_a_start_could() {
     for line in [
         "forebay_config_last_reload_successful 0",
         "forebay_config_generation 3",
-        "source=\"secret/live/cert.pem\"} ",
+        "/secret/live/cert.pem\"} ",
         "forebay_build_info{version=\"",
     ] {
         assert!(metrics.contains(line), "{line}: {metrics}");

@@ -16,7 +16,7 @@ use forebay_net::handover::{Handover, Heritage, ListenerKind, SocketCopies, Take
 use forebay_net::listen::{FormerDatagrams, Listener};
 use forebay_net::systemd::STARTER_PORT;
 use forebay_net::tls::TicketKeys;
-use forebay_process::{ends_with_container, started_descriptors};
+use forebay_process::started_descriptors;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
@@ -114,7 +114,7 @@ impl Succession {
 
     /// Returns the reason why this process cannot be replaced, or `None` if it can.
     fn obstacle(&self) -> Option<&'static str> {
-        if ends_with_container() {
+        if std::process::id() == 1 {
             return Some(
                 "Forebay is the first process of a container, which would end with it; replace \
                  the container",
