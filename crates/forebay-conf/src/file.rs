@@ -57,8 +57,8 @@ pub(crate) use places::places;
 pub use proxy::{HostField, Proxy, Redirects};
 pub use relay::Relay;
 pub use route::{
-    BasicAuth, Cgi, DigestAuth, Fastcgi, Files, Listing, Multiplex, PathParameters, Precompressed,
-    Redirect, Respond, Route, Scgi, ScriptsBelow, Symlinks, Uwsgi,
+    BasicAuth, Cgi, DigestAuth, Fastcgi, Files, Listing, Multiplex, OnAbort, PathParameters,
+    Precompressed, Redirect, Respond, Route, Scgi, ScriptsBelow, Symlinks, Uwsgi,
 };
 pub use shape::{
     AllOrList, At, BoolOr, NumberOrText, OneOrMany, Size, SizeText, StatusText, Table, TextOr, Time,
@@ -200,6 +200,10 @@ pub struct Server {
     /// The group that Forebay switches to. Forebay then drops all other groups. Default: the groups
     /// of `user`.
     pub group: Option<At<String>>,
+    /// The user that applications and `cgi` scripts without a `user` of their own run as, with the
+    /// groups of that user. If it is another one than `user`, these programs reach no private key,
+    /// no socket and no file of Forebay. Needs root. Default: `user`.
+    pub app_user: Option<At<String>>,
     /// The directory for files that hold bodies too large for memory. These files have no names, so
     /// `ls` does not show them. Default: the value of TMPDIR, else /tmp.
     pub spool_dir: Option<At<String>>,

@@ -81,7 +81,7 @@ pub use regex::Regex;
 pub use relay::Relay;
 pub use retry::{StatusRanges, StatusRetry};
 pub use route::{
-    Access, Action, AppServer, BasicAuth, Cgi, DigestAuth, Fastcgi, Files, Multiplex,
+    Access, Action, AppServer, BasicAuth, Cgi, DigestAuth, Fastcgi, Files, Multiplex, OnAbort,
     PathParameters, Redirect, Respond, Route, ScriptsBelow, ServerProtocol, Symlinks,
 };
 pub use secret::Secret;
@@ -178,6 +178,8 @@ pub struct Server {
     pub user: Option<String>,
     /// The group to switch to. `None`: the groups of `user`.
     pub group: Option<String>,
+    /// The user of applications and scripts without their own. Their plans contain it already.
+    pub app_user: Option<String>,
     /// The directory for large request bodies and for the unread parts of replies; an absolute
     /// path. `None`: the system's temporary directory.
     pub spool_dir: Option<PathBuf>,
@@ -211,6 +213,7 @@ impl Default for Server {
             limits: Limits::default(),
             user: None,
             group: None,
+            app_user: None,
             spool_dir: None,
             dns_servers: Vec::new(),
             cache_memory: 64 * 1024 * 1024,

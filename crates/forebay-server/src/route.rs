@@ -5,10 +5,11 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_conf::{
     AjpFront, BandwidthLimit, Clients, Cors, EncodedSlashes, ErrorPages, HostPattern, Listen,
-    Matcher, Rewrite, RouteTimeouts,
+    Matcher, OnAbort, Rewrite, RouteTimeouts,
 };
 use forebay_net::counters::RouteCounters;
 use forebay_net::fault::Fault;
@@ -137,6 +138,10 @@ pub struct Route {
     pub rewrite: Option<Rewrite>,
     /// True if the origin only rewrites the path. A route rewrites each request only once.
     pub rewrites: bool,
+    /// What happens to a request whose client has left.
+    pub on_abort: OnAbort,
+    /// Time limit of a request that runs on after its client has left.
+    pub runs_on: Duration,
     /// True if reply bytes that a slow client does not accept are buffered.
     pub buffer: bool,
     /// True if the complete request body is read before the origin is called.

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 
 use super::proxy::HostField;
+use super::route::OnAbort;
 use super::shape::{At, OneOrMany, Size, Table, Time};
 
 /// An application that Forebay starts and supervises.
@@ -130,6 +131,9 @@ pub struct App {
     /// The longest time from the request's head to the last byte of the reply. For rack, asgi and a
     /// command, the longest time without data during a request. Default: "60s".
     pub request_timeout: Option<Time>,
+    /// What happens to a request whose client has left: `on_abort` of the routes to this
+    /// application that have none of their own. Default: "finish".
+    pub on_abort: Option<At<OnAbort>>,
     /// The number of requests that may wait for a worker. Default: 1024.
     pub queue: Option<At<usize>>,
     /// The longest time that a request may wait for a worker. Default: "10s".
@@ -140,8 +144,8 @@ pub struct App {
     /// perl-cgi, python-cgi, cgi-bin, psgi, wsgi, asgi, rack: directories where Perl (@INC), Python
     /// (sys.path) and Ruby ($LOAD_PATH) look for modules first. Default: none.
     pub lib: Option<At<OneOrMany<String>>>,
-    /// The user that the workers run as, with the groups of that user. Needs root. Default: the
-    /// user that Forebay runs as.
+    /// The user that the workers run as, with the groups of that user. Needs root. Default:
+    /// `app_user` of `[server]`.
     pub user: Option<At<String>>,
     /// The group that the workers run as, without any other group. Needs root. Default: the groups
     /// of `user`.

@@ -30,6 +30,7 @@ pub(super) fn server(context: &Context<'_>, typed: &file::Server) -> Resolution<
         limits: limits(&typed.limits)?,
         user: name(&typed.user)?,
         group: name(&typed.group)?,
+        app_user: name(&typed.app_user)?,
         spool_dir: typed.spool_dir.as_ref().map(|at| directory(context, at)).transpose()?,
         dns_servers: dns_servers(&typed.dns_servers)?,
         cache_memory: cache_memory(&typed.cache_memory)?.unwrap_or(default.cache_memory),

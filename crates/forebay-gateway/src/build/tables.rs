@@ -135,6 +135,8 @@ impl Origins {
             rewrite: route.rewrite.clone().filter(|_| route.action != Action::Rewrite),
             rewrites: route.action == Action::Rewrite,
             buffer: route.buffer,
+            on_abort: route.on_abort,
+            runs_on: self.runs_on(&route.action),
             request_buffering: route.request_buffering,
             other_paths: Others::of_route(site, &self.plan, at, &kept)
                 .map(|others| Box::new(others) as Box<dyn OtherPaths>),
@@ -274,6 +276,25 @@ impl Origins {
     ) -> Box<dyn Origin> {
         let endpoints = upstream.addresses().map(|address| &self.endpoints[&address.to_string()]);
         HopLimit::around(origin, endpoints, &pools.listeners)
+    }
+
+    /// Returns the time limit of a request that runs on after its client has left: that of the
+    /// application, or the longest silence of the backend.
+    fn runs_on(&self, action: &Action) -> Duration {
+        let limit = match action {
+            Action::Cgi(cgi) => Some(cgi.timeout),
+            Action::App(name) => Some(self.plan.apps[name].request_timeout),
+            Action::Fastcgi(fastcgi) => fastcgi.reply_timeout,
+            Action::AppServer(server) => server.reply_timeout,
+            Action::Ajp(ajp) => ajp.reply_timeout,
+            Action::Proxy(proxy) => proxy.reply_timeout,
+            Action::Files(_)
+            | Action::Respond(_)
+            | Action::Redirect(_)
+            | Action::Moved(_)
+            | Action::Rewrite => None,
+        };
+        limit.unwrap_or(self.plan.server.timeouts.reply_idle)
     }
 
     /// Returns the origin that answers the requests of a route on one thread.
