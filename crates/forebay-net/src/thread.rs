@@ -335,8 +335,11 @@ impl Thread {
         self.deadlines.close_idle();
     }
 
-    /// Works as [`Self::stop`], but lets idle connections carry one more request.
+    /// Works as [`Self::stop`], but lets idle connections of clients carry one more request. Closes
+    /// idle connections to backends, because a backend with few processes, such as php-fpm, serves
+    /// only as many connections, and the successor needs them.
     pub fn leave(&self) {
+        self.idle_room.close();
         self.deadlines.set_patient();
         self.stop();
     }

@@ -11,7 +11,7 @@ use forebay_conf::{ConfError, Plan};
 use forebay_gateway::expect::{self, Outcome, Tested};
 use forebay_gateway::{AppStart, check_spool, check_store, start_helper, try_starts};
 use forebay_net::privileges::{PrivilegeError, drop_privileges, hide_memory};
-use forebay_process::Helper;
+use forebay_process::end_root;
 use forebay_process::record_descriptors;
 
 use crate::serve::cores;
@@ -168,7 +168,7 @@ fn starts(plan: &Plan) -> bool {
             }
         };
     }
-    Helper::end();
+    end_root();
     all
 }
 
