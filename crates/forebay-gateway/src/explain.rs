@@ -20,11 +20,11 @@ use forebay_conf::{
 use forebay_net::fault::Fault;
 use forebay_net::head::Request;
 use forebay_net::request_fields::RequestFields;
-use forebay_net::template::Escape;
+use forebay_net::template::{Escape, encode_path};
 use forebay_origin::access::{check_signed_url, is_open_to, permits_method};
 use forebay_origin::files::FileResolver;
 use forebay_origin::rules::{facts, rules_beside};
-use forebay_server::decide::{Declined, Lead, Step, Walk, only_internal};
+use forebay_server::decide::{Admission, Declined, Lead, Step, Walk, only_internal};
 use forebay_server::forwarded::find_client;
 use forebay_server::route::best_site;
 use forebay_wire::http1::RequestFraming;
@@ -50,6 +50,19 @@ pub fn explain(plan: &Plan, question: &Question<'_>) -> Result<String, QuestionE
 /// Returns what [`explain`] finds out, without its text.
 pub fn find_answer(plan: &Plan, question: &Question<'_>) -> Result<Answer, QuestionError> {
     explained(plan, question, None).map(|explanation| explanation.answer)
+}
+
+/// The answer to a GET for this decoded path on the site, over TLS. `None` if no client can send
+/// such a path.
+pub(crate) fn find_answer_on(plan: &Plan, site: &Site, path: &[u8]) -> Option<Answer> {
+    let target = String::from_utf8(encode_path(path)).ok()?;
+    let question = Question { url: &target, method: "GET", fields: &[], body: None };
+    let url = Url::parse(&target).ok()?;
+    let mut request = request(&question, &url, site.listen.first()?, plan).ok()?;
+    request.https = true;
+    let mut text = Explanation::default();
+    routes(plan, site, &mut request, &mut text).ok()?;
+    Some(text.answer)
 }
 
 /// Explains a request to `listen`, or to the listener that the URL names. An error says why the
@@ -220,15 +233,10 @@ fn routes(
                 outcome?;
                 text.answer.route = Some(current);
             }
-            Step::Instead(rule) => {
-                let route = &site.routes[rule];
-                rule_line(route, &request.path, text);
-                text.answer.route = Some(rule);
-                return origin(plan, route, None, request, text);
-            }
-            Step::Admit { at, asked, .. } => {
+            Step::Instead(rule) => rule_line(&site.routes[rule], &request.path, text),
+            Step::Admit(Admission { at, is_asked, .. }) => {
                 (text.answer.route, current) = (Some(at), at);
-                if !asked {
+                if !is_asked {
                     gate(&site.routes[at], request, text)?;
                 }
             }

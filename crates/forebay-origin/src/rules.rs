@@ -3,9 +3,9 @@
 //!
 //! A route is a rule for later routes if it does one of these: it admits only some clients
 //! (`allow`, `deny`, `basic_auth`); it answers instead of later routes (`respond`, `redirect`); it
-//! keeps later routes from running files of a directory. The server compares rules with the path of
-//! the request and with the paths that this module finds: those of the script and of an index file,
-//! and the path as an external server may read it.
+//! keeps later routes from running files of a directory. The walk over the routes compares rules
+//! with the path of the request and with the paths that this module finds: that of the script, that
+//! of a file in another coding or language, and the path as an external server may read it.
 
 mod around;
 
@@ -357,7 +357,7 @@ fn add_languages(files: &conf::Files, request: &Request, found: &mut Vec<OtherPa
     found.append(&mut more);
 }
 
-/// Returns the path of the index file that answers for the requested directory. Returns `None` if
+/// Returns the path of the index file of the requested directory. Returns `None` if
 /// the request names no directory, or if the directory has no index file.
 fn found_index(files: &conf::Files, request: &Request) -> Option<Vec<u8>> {
     if !request.path.ends_with(b"/") {

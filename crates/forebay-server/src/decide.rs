@@ -120,17 +120,26 @@ pub enum Step {
     /// redirect.
     Gate { rule: usize, is_internal: bool },
     /// This earlier route answers instead of the resource. The request has the path that it takes.
+    /// The next steps admit the request to this route, which cannot decline it.
     Instead(usize),
-    /// Admit the request to the route: its own gate, its limits. If it has `asked`, the route has
-    /// admitted the request before, and its gate is not asked again. If it `leads`, the next step
-    /// leads to another path, and the body belongs to the route that takes it.
-    Admit { at: usize, asked: bool, leads: bool },
+    /// Admit the request to the route: its own gate, its limits.
+    Admit(Admission),
     /// The request has another path, and the walk begins again.
     Again(Lead),
     /// The origin of this route answers, or declines the request ([`Walk::declined`]).
     Answer(usize),
     /// No route answers.
     End(Fault),
+}
+
+/// How a request comes to a route.
+#[derive(Clone, Copy, Debug)]
+pub struct Admission {
+    pub at: usize,
+    /// True if the route's gate has admitted the request before, and is not asked again.
+    pub is_asked: bool,
+    /// True if the next step leads to another path. The route that takes it gets the body.
+    pub leads: bool,
 }
 
 /// What has led to another path.
@@ -164,6 +173,8 @@ enum State {
     Selected,
     /// The rules of earlier routes are being applied.
     Rules,
+    /// An earlier route answers instead.
+    Instead,
     Admitted,
     Answering,
 }
@@ -183,6 +194,8 @@ pub struct Walk<'s, R> {
     /// Rules that remain to be applied.
     rules: IntoIter<(usize, Vec<u8>)>,
     lead: Option<IndexPath>,
+    /// True if the route answers instead of another one.
+    is_instead: bool,
     declined: Option<Fault>,
     /// Routes that must not run the requested file.
     kept_from: Vec<usize>,
@@ -211,6 +224,7 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
             rule: None,
             rules: Vec::new().into_iter(),
             lead: None,
+            is_instead: false,
             declined: None,
             kept_from: Vec::new(),
             taken: Vec::new(),
@@ -231,19 +245,14 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
         self.declined = None;
         self.kept_from.clear();
         self.index = None;
-    }
-
-    /// True if the request has been led to another path.
-    pub fn has_restarted(&self) -> bool {
-        self.restarts > 0
+        self.is_instead = false;
     }
 
     fn facts(&self, number: usize) -> &'s RouteFacts {
         self.routes[number].as_ref()
     }
 
-    /// The name under which the rule of the last [`Step::Gate`] or [`Step::Instead`] protects the
-    /// resource.
+    /// The name under which the rule of the last [`Step::Gate`] protects the resource.
     pub fn rule_name(&self) -> &[u8] {
         self.rule.as_ref().map_or(b"", |(_, name)| name)
     }
@@ -267,6 +276,14 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
                     if let Some(step) = self.apply_rules(request)? {
                         return Ok(step);
                     }
+                }
+                State::Instead => {
+                    self.state = State::Admitted;
+                    return Ok(Step::Admit(Admission {
+                        at: self.at,
+                        is_asked: true,
+                        leads: false,
+                    }));
                 }
                 State::Admitted => return self.admitted(request),
                 // The caller could not carry out the answer, and has not said so.
@@ -293,7 +310,7 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
         // No earlier route answers for the index file, so its own route sends it.
         (self.at, self.from, self.state) = (index.until, index.until + 1, State::Admitted);
         request.restore_path(index.directory);
-        Some(Step::Admit { at: self.at, asked: true, leads: false })
+        Some(Step::Admit(Admission { at: self.at, is_asked: true, leads: false }))
     }
 
     /// Checks that the route may have the request, and finds the rules of other routes. Returns
@@ -394,9 +411,7 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
         for number in 0..self.at {
             let (rule, is_same) = (self.facts(number), same_origin.contains(&number));
             let effect = rule.effect_on(self.at);
-            if effect.is_none() && !is_same
-                || rule.matcher.matches(method, &request.path).is_some()
-                || !request.meets_when(&rule.matcher)
+            if effect.is_none() && !is_same || rule.matcher.matches(method, &request.path).is_some()
             {
                 continue;
             }
@@ -404,7 +419,9 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
             let applying = effect.and_then(|effect| {
                 open.map(|(_, name)| name).find_map(|name| effect.applies(rule, method, name))
             });
-            if let Some(name) = applying {
+            if let Some(name) = applying
+                && request.meets_when(&rule.matcher)
+            {
                 found.push((number, name.to_vec()));
                 if rule.instead != Instead::No {
                     break;
@@ -461,7 +478,8 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
                 if facts.instead != Instead::No && rule < self.at {
                     request.reroute(name);
                     request.take(&facts.matcher);
-                    self.state = State::Answering;
+                    (self.at, self.state, self.is_instead) = (rule, State::Instead, true);
+                    self.lead = None;
                     return Ok(Some(Step::Instead(rule)));
                 }
             }
@@ -478,7 +496,7 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
         }
         self.state = State::Admitted;
         let leads = self.lead.is_some() || self.facts(self.at).only_rewrites;
-        Ok(Some(Step::Admit { at: self.at, asked: false, leads }))
+        Ok(Some(Step::Admit(Admission { at: self.at, is_asked: false, leads })))
     }
 
     /// The route has admitted the request.
@@ -524,7 +542,8 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
             || facts.matcher.is_by_segment(&request.path)
             // The index file exists, so a route that misses it has another directory.
             || self.index.is_some() && fallback_to.is_some();
-        if !fault.is_declined() || !is_for_below && fallback_to.is_none() {
+        let is_open = is_for_below || fallback_to.is_some();
+        if !fault.is_declined() || self.is_instead || !is_open {
             return Err(fault);
         }
         if fault.is_kept_from_scripts {

@@ -8,7 +8,7 @@ use forebay_net::request_fields::RequestFields;
 use forebay_net::timing;
 
 use crate::body::Body;
-use crate::decide::{Step, Walk};
+use crate::decide::{Admission, Step, Walk};
 use crate::exchange::{Exchange, Gate};
 use crate::reply::{Reply, is_preflight};
 use crate::route::{Route, Site};
@@ -36,7 +36,7 @@ pub async fn try_routes<'s>(
             }
         });
         match step? {
-            Step::Route(at) => *answering = Some(&site.routes[at]),
+            Step::Route(at) | Step::Instead(at) => *answering = Some(&site.routes[at]),
             Step::Rewritten | Step::Again(_) => {}
             Step::Gate { rule, is_internal } => {
                 let route = &site.routes[rule];
@@ -47,15 +47,8 @@ pub async fn try_routes<'s>(
                     return Ok(route);
                 }
             }
-            Step::Instead(rule) => {
-                let route = &site.routes[rule];
-                *answering = Some(route);
-                if Box::pin(admit(stream, exchange, route, Admission::ASKED)).await? {
-                    Box::pin(serve_client(stream, route, exchange)).await?;
-                }
-                return Ok(route);
-            }
-            Step::Admit { at, asked, leads } => {
+            Step::Admit(admission) => {
+                let at = admission.at;
                 let route = &site.routes[at];
                 *answering = Some(route);
                 if destination::is_written(&exchange.request, route)
@@ -63,7 +56,7 @@ pub async fn try_routes<'s>(
                 {
                     return Ok(route);
                 }
-                if !admit(stream, exchange, route, Admission { asked, leads }).await? {
+                if !admit(stream, exchange, route, admission).await? {
                     return Ok(route);
                 }
             }
@@ -152,18 +145,6 @@ fn client_left() -> Fault {
     Fault::client(499, "the client closed before it was answered")
 }
 
-/// How a request comes to [`admit`].
-struct Admission {
-    /// True if the gate has admitted the request before.
-    asked: bool,
-    /// True if another route gets the request and its body.
-    leads: bool,
-}
-
-impl Admission {
-    const ASKED: Self = Self { asked: true, leads: false };
-}
-
 /// Admits a request to its route. Checks if the route is closed, answers preflight requests, and
 /// checks the gate and the body limit. Returns false if the request has been answered. Returns a
 /// fault if the request must be refused.
@@ -171,7 +152,7 @@ async fn admit(
     stream: &Stream,
     exchange: &mut Exchange,
     route: &Route,
-    Admission { asked, leads }: Admission,
+    Admission { is_asked, leads, .. }: Admission,
 ) -> Result<bool, Fault> {
     prepare(exchange, route);
     if let Some(closed) = &route.closed
@@ -186,7 +167,7 @@ async fn admit(
         let Exchange { request, reply, .. } = exchange;
         return Box::pin(reply.answer_preflight(cors, request)).await.map(|()| false);
     }
-    if let Some(gate) = route.gate.as_deref().filter(|_| !asked) {
+    if let Some(gate) = route.gate.as_deref().filter(|_| !is_asked) {
         note_gate(stream, gate);
         if !gate.admit(exchange).await? {
             return Ok(false);

@@ -282,3 +282,28 @@ fn explain_says_what_serve_does() {
     let sites = std::env::var("FOREBAY_DECISION_SITES").ok();
     compare(1, sites.and_then(|sites| sites.parse().ok()).unwrap_or(80), 40);
 }
+
+/// The script route finds its scripts elsewhere, so nobody sends or runs this index.
+#[test]
+fn explain_knows_an_index_that_serve_does_not_send() {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(root.path().join("app/app")).unwrap();
+    std::fs::create_dir(root.path().join("docs")).unwrap();
+    write(root.path(), "app/app/index.php");
+    let dir = root.path().display();
+    let routes = format!(
+        "[[site.route]]\npath = \"/app/*\"\nsuffix = \".php\"\n\
+         fastcgi = {{ to = \"{BACKEND}\", root = \"{dir}/docs\" }}\n\
+         set_headers = {{ X-Route = {{ value = \"0\", always = true }} }}\n\
+         [[site.route]]\npath = \"/app/*\"\n\
+         files = {{ root = \"{dir}/app\", index = [\"index.php\"] }}\n\
+         set_headers = {{ X-Route = {{ value = \"1\", always = true }} }}\n"
+    );
+    let plan = parse(&with_site(&routes));
+    in_memory(&routes, async |world| {
+        let mut backend = world.backend(BACKEND);
+        let expected = Seen { route: Some(0), status: Some(404), location: None, file: None };
+        assert_eq!(served(world, &mut backend, "GET", "/app/app/").await, expected);
+        assert_eq!(explained(&plan, root.path(), "GET", "/app/app/").unwrap(), expected);
+    });
+}

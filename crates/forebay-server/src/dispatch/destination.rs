@@ -8,7 +8,7 @@ use forebay_wire::http1::{Claims, KnownField, host_of};
 use forebay_wire::path;
 
 use super::prepare;
-use crate::decide::{Instead, Step, Walk};
+use crate::decide::{Admission, Instead, Step, Walk};
 use crate::exchange::{Exchange, Permission};
 use crate::route::{Route, Site};
 
@@ -79,7 +79,7 @@ impl Gates<'_> {
         loop {
             match walk.next(&mut exchange.request, second)? {
                 Step::Route(_) | Step::Rewritten | Step::Again(_) => {}
-                Step::Gate { rule: number, .. } | Step::Admit { at: number, .. } => {
+                Step::Gate { rule: number, .. } | Step::Admit(Admission { at: number, .. }) => {
                     if !self.ask(exchange, number).await? {
                         return Ok(WalkEnd::Answered);
                     }
