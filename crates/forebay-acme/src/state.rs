@@ -13,7 +13,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use forebay_conf::Acme;
+use forebay_conf::{Acme, files};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
@@ -52,10 +52,11 @@ pub fn load(acme: &Acme) -> Option<Stored> {
 }
 
 fn load_file(path: &Path, acme: &Acme) -> Option<Stored> {
-    if fs::metadata(path).ok()?.len() > LARGEST_FILE {
+    let bytes = files::read(path, LARGEST_FILE).ok()?;
+    if bytes.len() as u64 > LARGEST_FILE {
         return None;
     }
-    parse(&fs::read_to_string(path).ok()?, acme)
+    parse(&String::from_utf8(bytes).ok()?, acme)
 }
 
 /// Parses a key and its chain. Returns `None` if the first certificate is not for exactly the names
@@ -109,7 +110,7 @@ pub fn save(acme: &Acme, text: &str) -> Result<(), String> {
 /// Returns the saved account credentials as the client library serialized them. Returns `None` if
 /// no account is saved.
 pub fn account(acme: &Acme) -> Option<String> {
-    fs::read_to_string(account_file(acme)).ok()
+    String::from_utf8(files::read(&account_file(acme), LARGEST_FILE).ok()?).ok()
 }
 
 pub fn save_account(acme: &Acme, account: &str) -> Result<(), String> {

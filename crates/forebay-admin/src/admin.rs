@@ -1,7 +1,7 @@
 //! The administrator's listener: status, metrics and health. Separate threads answer, so that busy
 //! serving threads do not delay the answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Write};
 use std::net::{IpAddr, TcpListener};
@@ -83,6 +83,19 @@ pub struct ConfigurationRow {
     pub is_posted: bool,
     /// The administrator's changes of backends and sites that are in force, in words.
     pub changes: Vec<String>,
+    /// Time at which the configuration was read, in seconds since 1970.
+    pub read: u64,
+    /// The last reload, if there was one.
+    pub last_reload: Option<ReloadRow>,
+}
+
+/// An attempt to replace the configuration, by SIGHUP or by the administrator.
+#[derive(Clone, Debug)]
+pub struct ReloadRow {
+    /// Time of its end, in seconds since 1970.
+    pub time: u64,
+    /// Reason of a failure, after which the old configuration stays in use.
+    pub error: Option<String>,
 }
 
 /// Owner of a backend.
@@ -425,6 +438,10 @@ impl Admin {
                 "file": configuration.file,
                 "source": if configuration.is_posted { "posted" } else { "file" },
                 "changes": configuration.changes,
+                "read": configuration.read,
+                "last_reload": configuration.last_reload.as_ref().map(|reload| json!({
+                    "time": reload.time, "error": reload.error,
+                })),
             },
         });
         format!("{status:#}\n")
@@ -477,7 +494,9 @@ impl Admin {
             family(&mut out, name, kind, help);
             let _ = writeln!(out, "{name} {n}");
         }
-        let Status { apps, backends, cache, routes, mirrors, .. } = self.control.status();
+        let Status { apps, backends, cache, routes, mirrors, certificates, configuration } =
+            self.control.status();
+        append_configuration(&mut out, &configuration, &certificates);
         routes::append_metrics(&mut out, &routes);
         append_apps(&mut out, &apps);
         backends::append_metrics(&mut out, &backends);
@@ -486,6 +505,51 @@ impl Admin {
             cache::append_metrics(&mut out, row);
         }
         out
+    }
+}
+
+/// Appends the metrics of the program, the configuration that runs, and its certificates. Their
+/// names and forms follow those of Prometheus itself.
+fn append_configuration(out: &mut String, row: &ConfigurationRow, certificates: &[CertificateRow]) {
+    family(out, "forebay_build_info", "gauge", "1, with the version of the program.");
+    let _ = writeln!(out, "forebay_build_info{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"));
+    let last = row.last_reload.as_ref();
+    let is_good = last.is_none_or(|reload| reload.error.is_none());
+    for (name, help, n) in [
+        (
+            "generation",
+            "Number of the configuration, from 1. Each change increases it.",
+            row.generation,
+        ),
+        (
+            "last_reload_successful",
+            "0 if the last reload failed, so that an older configuration is in use.",
+            u64::from(is_good),
+        ),
+        (
+            "last_reload_timestamp_seconds",
+            "Time of the last reload, or of the start.",
+            last.map_or(row.read, |reload| reload.time),
+        ),
+        (
+            "last_reload_success_timestamp_seconds",
+            "Time at which the configuration in use was read.",
+            row.read,
+        ),
+    ] {
+        family(out, &format!("forebay_config_{name}"), "gauge", help);
+        let _ = writeln!(out, "forebay_config_{name} {n}");
+    }
+    let name = "forebay_certificate_expiry_timestamp_seconds";
+    family(out, name, "gauge", "End of the validity of each certificate, by its names.");
+    let mut seen = BTreeSet::new();
+    for (row, expires) in certificates.iter().filter_map(|row| Some((row, row.expires?))) {
+        let labels = (row.names.join(","), &row.source);
+        // Prometheus refuses two values with the same labels.
+        if seen.insert(labels.clone()) {
+            let (names, source) = (label(&labels.0), label(labels.1));
+            let _ = writeln!(out, "{name}{{names=\"{names}\",source=\"{source}\"}} {expires}");
+        }
     }
 }
 

@@ -6,6 +6,6 @@ mod admin;
 pub use admin::{
     Admin, AdminChange, AppStatus, BackendChange, BackendRow, BackendState, BackendsOf, CacheRow,
     CertificateRow, ChangeOrder, Changed, ClosedSite, ConfigurationRow, Control, DiskRow,
-    MaintenanceChange, MirrorCounts, MirrorRow, Purge, Purged, Refused, Status, WeightChange,
-    WorkerRow, open,
+    MaintenanceChange, MirrorCounts, MirrorRow, Purge, Purged, Refused, ReloadRow, Status,
+    WeightChange, WorkerRow, open,
 };

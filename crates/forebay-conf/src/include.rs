@@ -1,15 +1,13 @@
 //! Reads a configuration file and the files that it includes.
 
 use std::collections::HashMap;
-use std::io::Read;
 use std::ops::Range;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use glob::{MatchOptions, Pattern, glob_with};
+use glob::Pattern;
 
 use crate::error::{ConfError, Problem, reason};
+use crate::files;
 use crate::outside::Outside;
 use crate::source::Sources;
 use crate::tree::{self, Tree};
@@ -34,16 +32,8 @@ pub(crate) fn main_file(path: &Path) -> Result<Sources, ConfError> {
         let problem = Problem::nowhere(format!("cannot read {name}: {why}"));
         ConfError::elsewhere(problem.help("give the path of a configuration file in TOML"))
     };
-    // Opening a FIFO without a writer would wait forever.
-    let found = std::fs::metadata(path).map_err(|error| refuse(reason(&error)))?;
-    let is_pipe = found.file_type().is_fifo() && is_of_descriptor(path);
-    if !found.is_file() && !is_pipe {
-        let why = if found.is_dir() { "Is a directory" } else { "it is not a file" };
-        return Err(refuse(why.to_owned()));
-    }
-    let file = std::fs::File::open(path).map_err(|error| refuse(reason(&error)))?;
     let absolute = std::path::absolute(path).map_err(|error| refuse(reason(&error)))?;
-    match text_of(file) {
+    match text_of(files::read_main(path, LARGEST_FILE)) {
         Ok(text) => Ok(Sources::one(&name, &text, absolute.parent().unwrap_or(Path::new("/")))),
         Err(Unreadable::Io(error)) => Err(refuse(reason(&error))),
         Err(Unreadable::TooLarge) => {
@@ -54,19 +44,13 @@ pub(crate) fn main_file(path: &Path) -> Result<Sources, ConfError> {
     }
 }
 
-/// Returns true if the path names an open descriptor, such as the pipe of a shell's `<(command)`.
-fn is_of_descriptor(path: &Path) -> bool {
-    let places = ["/dev/fd/", "/dev/stdin", "/proc/self/fd/"];
-    places.iter().any(|place| path.as_os_str().as_bytes().starts_with(place.as_bytes()))
-}
-
 /// Adds the files that the configuration file includes, directly or through other files. Returns an
 /// error for a file that cannot be read, or that is included twice.
 pub(crate) fn follow(sources: &mut Sources) -> Result<(), ConfError> {
     let canonical = |source: &crate::source::Source| {
         let path = Path::new(&source.name);
         let path = path.file_name().map_or(PathBuf::new(), |name| source.base.join(name));
-        path.canonicalize().unwrap_or(path)
+        files::canonicalize(&path).unwrap_or(path)
     };
     let first = canonical(&sources.files()[0]);
     let total = sources.files()[0].text.len();
@@ -96,7 +80,7 @@ impl Reader<'_> {
             let directory = directory_of(&pattern).map(|directory| base.join(directory));
             self.sources.directories.extend(directory);
             for path in self.matches(number, &span, &pattern)? {
-                let real = path.canonicalize().unwrap_or_else(|_| path.clone());
+                let real = files::canonicalize(&path).unwrap_or_else(|_| path.clone());
                 if way.contains(&real) {
                     let message = format!("{} includes itself", path.display());
                     return Err(Problem::new(&span, message)
@@ -174,29 +158,16 @@ impl Reader<'_> {
         } else {
             format!("{}/{pattern}", Pattern::escape(&base.to_string_lossy()))
         };
-        let options = MatchOptions {
-            case_sensitive: true,
-            require_literal_separator: true,
-            require_literal_leading_dot: true,
-        };
-        let found = glob_with(&whole, options).map_err(|error| {
-            Problem::new(span, format!("\"{pattern}\" is not a pattern: {}", error.msg))
-                .help("write a pattern such as \"conf.d/*.toml\"")
-        })?;
-        let mut paths = Vec::new();
-        for path in found {
-            let path = path.map_err(|error| {
-                let why = reason(error.error());
-                Problem::new(span, format!("cannot look into {}: {why}", error.path().display()))
-                    .help("check the permissions of every directory on the way")
-            })?;
-            paths.extend((!path.is_dir()).then_some(path));
-            if paths.len() > MOST_FILES {
-                break;
-            }
+        if let Err(error) = Pattern::new(&whole) {
+            let message = format!("\"{pattern}\" is not a pattern: {}", error.msg);
+            return Err(
+                Problem::new(span, message).help("write a pattern such as \"conf.d/*.toml\"")
+            );
         }
-        paths.sort();
-        Ok(paths)
+        files::matches(&whole, MOST_FILES).map_err(|error| {
+            Problem::new(span, reason(&error))
+                .help("check the permissions of every directory on the way")
+        })
     }
 
     /// Reads an included file, and returns its number. Returns an error if the file cannot be read,
@@ -209,14 +180,8 @@ impl Reader<'_> {
         };
         let name = name.display().to_string();
         let problem = |why: &str| Problem::new(span, format!("cannot read {name}: {why}"));
-        let regular = match std::fs::metadata(path) {
-            Ok(found) if found.is_file() => std::fs::File::open(path),
-            Ok(_) => return Err(problem("it is not a file").help("include files in TOML")),
-            Err(error) => Err(error),
-        };
         let help = "give the path of a file, or a pattern such as \"conf.d/*.toml\"";
-        let file = regular.map_err(|error| problem(&reason(&error)).help(help))?;
-        let text = match text_of(file) {
+        let text = match text_of(files::read(path, LARGEST_FILE)) {
             Ok(text) => text,
             Err(Unreadable::Io(error)) => return Err(problem(&reason(&error)).help(help)),
             Err(Unreadable::TooLarge) => {
@@ -249,9 +214,8 @@ enum Unreadable {
     NotUtf8(Vec<u8>),
 }
 
-fn text_of(file: std::fs::File) -> Result<String, Unreadable> {
-    let mut bytes = Vec::new();
-    file.take(LARGEST_FILE + 1).read_to_end(&mut bytes).map_err(Unreadable::Io)?;
+fn text_of(read: std::io::Result<Vec<u8>>) -> Result<String, Unreadable> {
+    let bytes = read.map_err(Unreadable::Io)?;
     if bytes.len() as u64 > LARGEST_FILE {
         return Err(Unreadable::TooLarge);
     }

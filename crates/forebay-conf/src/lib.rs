@@ -10,6 +10,7 @@ mod duration;
 mod error;
 mod explain;
 mod file;
+pub mod files;
 mod finding;
 mod foreign;
 mod include;

@@ -3,14 +3,17 @@
 //! The values replace the placeholders in every text of the tree, after TOML is parsed and before
 //! types are checked. So a value with quotes or line breaks cannot change the TOML, and each key
 //! still checks its value.
+//!
+//! A doubled brace, as in `{{env.NAME}`, stands for the text `{env.NAME}`. Importers need this: a
+//! page of another server may have such a text, and must not show a file of this machine.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Problem, reason};
+use crate::files;
 use crate::source::{Secret, Sources};
 use crate::tree::{self, Tree};
 
@@ -80,6 +83,13 @@ impl Outside {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(start) = next(rest) {
+            if let Some(before) = rest[..start].strip_suffix('{') {
+                let after = start + "{env.".len();
+                out.push_str(before);
+                out.push_str(&rest[start..after]);
+                rest = &rest[after..];
+                continue;
+            }
             out.push_str(&rest[..start]);
             let Some(end) = rest[start..].find('}') else {
                 let message = format!("\"{}\" has no end", &rest[start..]);
@@ -165,16 +175,8 @@ fn content(span: &Range<usize>, path: &Path, typed: &str) -> Result<String, Prob
     if typed.is_empty() || typed.contains('\0') {
         return Err(Problem::new(span, "{file.PATH} has no path").help(help));
     }
-    // Only regular files are opened: opening a pipe would wait for its writer, and a device may
-    // have no end.
-    let open = match std::fs::metadata(path) {
-        Ok(found) if !found.is_file() => return Err(problem("it is not a file").help(help)),
-        Ok(_) => std::fs::File::open(path),
-        Err(error) => Err(error),
-    };
-    let mut bytes = Vec::new();
-    open.and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes))
-        .map_err(|error| problem(&reason(&error)).help(help))?;
+    let read = files::read(path, LARGEST);
+    let bytes = read.map_err(|error| problem(&reason(&error)).help(help))?;
     if bytes.len() as u64 > LARGEST {
         return Err(problem("it is larger than 64 KiB").help(help));
     }

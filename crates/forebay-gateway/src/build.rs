@@ -114,11 +114,18 @@ pub enum Starts<'a> {
     All,
     /// The given origins serve until all applications of the new plan have started.
     After(&'a Origins),
+    /// As [`Self::After`], but the plan differs only in the administrator's changes of backends and
+    /// sites. Files of users and keys are not read again, so that such a change succeeds whatever
+    /// has become of them.
+    Changing(&'a Origins),
 }
 
 impl<'a> Starts<'a> {
     fn previous(self) -> Option<&'a Origins> {
-        if let Self::After(previous) = self { Some(previous) } else { None }
+        match self {
+            Self::After(previous) | Self::Changing(previous) => Some(previous),
+            Self::Later | Self::All => None,
+        }
     }
 
     fn must_succeed(self) -> bool {
@@ -152,7 +159,7 @@ pub struct Origins {
     limiters: Vec<Vec<Vec<Arc<RateLimiter>>>>,
     /// Keys of `jwt` by site and route.
     token_keys: Vec<Vec<Option<Arc<TokenKeys>>>>,
-    tls: SiteTls,
+    tls: Arc<SiteTls>,
     acme: Option<AcmeService>,
     /// The exchange with other machines.
     fleet: Option<Arc<Fleet>>,
@@ -167,7 +174,7 @@ impl Origins {
     /// previous configuration already runs are not started.
     pub fn new(
         plan: Plan,
-        tls: SiteTls,
+        tls: Arc<SiteTls>,
         errors: &ErrorLog,
         starts: Starts<'_>,
     ) -> Result<Self, BuildError> {
@@ -183,12 +190,8 @@ impl Origins {
         let running = |name: &str, definition: &Definition| previous?.running(name, definition);
         let apps =
             start_all(&plan, errors, starts.must_succeed(), running).map_err(BuildError::App)?;
-        for auth in plan.sites.iter().flat_map(|site| &site.routes).filter_map(passwords) {
-            Users::check(&auth.file).map_err(BuildError::Users)?;
-        }
-        let routes = plan.sites.iter().flat_map(|site| &site.routes);
-        for auth in routes.filter_map(|route| route.access.digest_auth.as_ref()) {
-            DigestUsers::check(&auth.file).map_err(BuildError::Users)?;
+        if !matches!(starts, Starts::Changing(_)) {
+            check_users(&plan).map_err(BuildError::Users)?;
         }
         let password_checks = previous.map_or_else(
             || Arc::new(PasswordChecks::new(checks_at_once())),
@@ -218,7 +221,7 @@ impl Origins {
         let registry = plan.server.route_metrics.then(|| registry.unwrap_or_default());
         let before = previous.map(|previous| &previous.limiters[..]);
         let limiters = limiters(&plan, before, fleet.as_ref().map(|fleet| fleet.keys()).as_ref());
-        let token_keys = token_keys(&plan, previous).map_err(BuildError::Keys)?;
+        let token_keys = token_keys(&plan, starts).map_err(BuildError::Keys)?;
         let store =
             replies::store(&plan, errors, previous.and_then(|previous| previous.store.as_ref()))
                 .map_err(BuildError::Cache)?;
@@ -275,7 +278,7 @@ impl Origins {
     }
 
     /// Returns the certificates of all sites, which the caller can reload.
-    pub fn tls(&self) -> &SiteTls {
+    pub fn tls(&self) -> &Arc<SiteTls> {
         &self.tls
     }
 
@@ -472,8 +475,17 @@ fn addresses(route: &forebay_conf::Route) -> impl Iterator<Item = &Address> {
     route.upstreams().flat_map(|upstream| upstream.addresses())
 }
 
-fn passwords(route: &forebay_conf::Route) -> Option<&forebay_conf::BasicAuth> {
-    route.access.basic_auth.as_ref()
+/// Reads the files of users of all routes.
+fn check_users(plan: &Plan) -> Result<(), UsersError> {
+    for route in plan.sites.iter().flat_map(|site| &site.routes) {
+        if let Some(auth) = &route.access.basic_auth {
+            Users::check(&auth.file)?;
+        }
+        if let Some(auth) = &route.access.digest_auth {
+            DigestUsers::check(&auth.file)?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns the site's trusted sources of client addresses.

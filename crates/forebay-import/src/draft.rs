@@ -212,6 +212,9 @@ impl DraftRoute {
 /// The comment of a closed route.
 pub const CLOSED: &str = "The route is closed until you have replaced this.";
 
+/// The comment of the route for hosts that no site has.
+pub const UNKNOWN_HOSTS: &str = "Caddy answers so for hosts that no site has.";
+
 /// The keys that answer the requests of a route. A route has at most one of them.
 pub const ANSWERS: [&str; 10] =
     ["files", "cgi", "fastcgi", "scgi", "uwsgi", "ajp", "proxy", "app", "respond", "redirect"];

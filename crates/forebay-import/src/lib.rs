@@ -17,6 +17,7 @@ mod directive;
 mod draft;
 mod expect;
 mod files;
+mod fixed_fields;
 mod keys;
 mod matcher;
 mod mount;

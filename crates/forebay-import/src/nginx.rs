@@ -10,7 +10,6 @@ mod cache;
 mod conditions;
 mod fields;
 mod files_of;
-mod fixed_fields;
 mod here;
 mod internal;
 mod listeners;
@@ -123,7 +122,13 @@ fn report(cx: &mut Cx<'_>, main: &[Directive], http: Option<&Directive>) {
 }
 
 pub fn translate(file: &Path, keys: &Keys) -> Result<Draft, ImportError> {
-    let main = syntax::read(file)?;
+    let mut main = syntax::read(file)?;
+    let has = |name: &str| main.iter().any(|directive| directive.name == name);
+    let is_part = has("location") && !["http", "server", "stream"].iter().any(|name| has(name));
+    if is_part {
+        let place = main[0].place.clone();
+        main = vec![Directive::new("server", Vec::new(), Some(main), place)];
+    }
     let http = main.iter().find(|directive| directive.name == "http");
     let scope = match http {
         Some(http) => Scope::new(&main).inside(http.inside()),
@@ -146,6 +151,11 @@ pub fn translate(file: &Path, keys: &Keys) -> Result<Draft, ImportError> {
         closed: HashSet::new(),
         changed: HashSet::new(),
     };
+    if is_part {
+        let text = "The file has no server: its locations are those of a site for all hosts on \
+                    port 80. Write `listen` and `hosts` of the server that includes the file.";
+        cx.draft.comments.push(text.into());
+    }
     changed(&main, &mut cx.changed);
     let blocks: Vec<&Directive> =
         main.iter().filter(|directive| directive.name == "stream").collect();

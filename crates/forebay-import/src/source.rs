@@ -141,7 +141,13 @@ pub fn matching(pattern: &Path) -> Option<Vec<PathBuf>> {
     if !text.contains(['*', '?', '[']) {
         return pattern.exists().then(|| vec![pattern.to_owned()]);
     }
-    let Ok(paths) = glob::glob(text) else { return Some(Vec::new()) };
+    // nginx, Apache and Caddy skip hidden files, such as copies of editors, and so does Forebay.
+    let options = glob::MatchOptions {
+        case_sensitive: true,
+        require_literal_separator: true,
+        require_literal_leading_dot: true,
+    };
+    let Ok(paths) = glob::glob_with(text, options) else { return Some(Vec::new()) };
     let mut found: Vec<PathBuf> = paths.flatten().take(MOST_FILES).collect();
     found.sort();
     Some(found)

@@ -21,6 +21,18 @@ pub fn literal(text: &str, keys: &Keys) -> String {
     out
 }
 
+/// Adds a placeholder, or a literal text of [`literal`], to a text with placeholders. Returns `None`
+/// if a brace at the end of `out` would change the meaning of `part`: `{` before `{host}` would be
+/// an escaped brace, and `{` before `host}` would be a placeholder.
+pub fn join(out: &mut String, part: &str) -> Option<()> {
+    let changes = |c: char| c.is_ascii_alphabetic() || c == '_' || c == '{';
+    if out.ends_with('{') && part.starts_with(changes) {
+        return None;
+    }
+    out.push_str(part);
+    Some(())
+}
+
 /// Returns the placeholder of a numbered group; `None` if the conditions do not have this group.
 pub fn group(number: usize, found: &PatternConditions) -> Option<String> {
     if found.rest == Some(number) {

@@ -111,7 +111,7 @@ impl<T: Into<Value>> From<Vec<T>> for Value {
 impl Display for Value {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Text(text) => quote(text, f),
+            Self::Text(text) => quote(&without_outside(text), f),
             Self::Number(number) => write!(f, "{number}"),
             Self::Bool(is) => write!(f, "{is}"),
             Self::List(list) => {
@@ -128,6 +128,12 @@ impl Display for Value {
             }
         }
     }
+}
+
+/// Escapes `{env.NAME}` and `{file.PATH}`, which Forebay replaces in every text of a configuration.
+/// No translation uses these placeholders, so they are texts of the old configuration.
+fn without_outside(text: &str) -> String {
+    text.replace("{env.", "{{env.").replace("{file.", "{{file.")
 }
 
 /// A key, quoted unless it is bare.
@@ -177,6 +183,7 @@ mod tests {
             (r"\.php$", r"'\.php$'"),
             ("it's\\", "\"it's\\\\\""),
             ("a\nb\u{1}", "\"a\\nb\\u0001\""),
+            ("{env.A} {file./etc/shadow}", "\"{{env.A} {{file./etc/shadow}\""),
         ] {
             assert_eq!(Value::from(text).to_string(), written);
         }

@@ -12,7 +12,7 @@ use forebay_admin::{Admin, Control};
 use forebay_conf::{self as conf, Listen, SocketAccess};
 use forebay_net::address_limit::AddressLimit;
 use forebay_net::counters::Counters;
-use forebay_net::handover::launcher::{Launcher, Program};
+use forebay_net::handover::launcher::{Launcher, Program, RootReader};
 use forebay_net::handover::{SocketCopies, Takeover, TakeoverError};
 use forebay_net::listen::{ListenError, Listener, Loads, Sockets};
 use forebay_net::log::{ErrorLog, Reopener, Writer};
@@ -205,10 +205,16 @@ impl Server {
         {
             self.errors().error(&format!(
                 "cannot start the process that starts new versions as root: {error}; SIGUSR2 will \
-                 have no effect"
+                 have no effect, and reloads read no file that only root may read"
             ));
         }
         identity.assume().map_err(StartError::Privileges)
+    }
+
+    /// Returns the access to files that only root may read, for a server that has become another
+    /// user.
+    pub fn root_reader(&self) -> Option<RootReader> {
+        self.succession.root_reader()
     }
 
     /// Binds thread n to the CPU at index n of the list. Threads with no entry in the list may run
@@ -267,7 +273,9 @@ impl Server {
                 Signalled::Reopen => self.writer.reopen(),
                 Signalled::Reload => {
                     let prepare = Box::new(reloads.prepare());
-                    left = self.reload(&runtime, &mut signals, &threads, prepare).1;
+                    let reloaded = self.reload(&runtime, &mut signals, &threads, prepare);
+                    (reloads.signalled)(reloaded.0.as_ref().err().map(String::as_str));
+                    left = reloaded.1;
                 }
                 Signalled::Requested(ReloadRequest { prepare, outcome }) => {
                     let reloaded = self.reload(&runtime, &mut signals, &threads, prepare);

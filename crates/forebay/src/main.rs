@@ -67,6 +67,13 @@ fn main() -> ExitCode {
         Some(verb) if verb == forebay_net::handover::launcher::VERB => {
             return forebay_net::handover::launcher::launch_successors(arguments);
         }
+        Some(verb) if verb == forebay_net::handover::launcher::READ_VERB => {
+            let arguments = std::iter::once("forebay".into()).chain(arguments);
+            return match Cli::try_parse_from(arguments) {
+                Ok(Cli { verb: Verb::Serve(args) }) => serve::read_for_reload(&args),
+                _ => ExitCode::FAILURE,
+            };
+        }
         _ => {}
     }
     let verb = Cli::parse().verb;

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use forebay_conf::{Level, Listen, Plan, Site};
+use forebay_conf::{Level, Listen, Plan, Site, files};
 use forebay_gateway::{Origins, SiteTls, Starts, check, check_spool, expect, start_helper};
 use forebay_net::handover::Takeover;
 use forebay_net::handover::launcher::Program;
@@ -162,11 +162,21 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
     check_spool(&plan).map_err(Failure::configuration)?;
     let grace = plan.server.grace;
     let errors = server.errors();
+    if args.test_sockets.is_none()
+        && let Err(why) = live::run_tests(&base)
+    {
+        // An old process can continue to serve, and so refuses this configuration as a reload does. If
+        // nothing serves yet, an outage would be worse than a page that differs.
+        if is_takeover {
+            return Err(Failure::configuration(why));
+        }
+        errors.error(&format!("serving, although tests of `expect` fail: {}", why.trim_end()));
+    }
     notes.iter().for_each(|note| errors.warn(note));
     // In a takeover, all applications must start. If an application does not start, this process
     // fails, and the old process continues to serve.
     let starts = if is_takeover { Starts::All } else { Starts::Later };
-    let origins = Origins::new(plan, tls, &errors, starts).map_err(Failure::start)?;
+    let origins = Origins::new(plan, Arc::new(tls), &errors, starts).map_err(Failure::start)?;
     let origins = Arc::new(origins);
     let tables = origins.tables();
     let opened: Vec<_> = server.addresses().iter().map(url).collect();
@@ -176,7 +186,7 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
     if let Some(watched) = watched {
         watched.start(errors.clone());
     }
-    let live = Arc::new(Live::new(args, threads, base, origins, errors));
+    let live = Arc::new(Live::new(args, threads, base, origins, (errors, server.root_reader())));
     let (control, reloads) = live.control();
     let outcome = server.run(
         tables,
@@ -231,6 +241,22 @@ fn wanted(plan: &Plan) -> Wanted {
         },
         log: plan.log.clone(),
         drain_delay: plan.server.drain_delay,
+    }
+}
+
+/// Runs `forebay __read serve ...` for a server that has given up root: writes the files that the
+/// server needs for a reload to standard output. Runs none of the configuration's programs.
+pub fn read_for_reload(args: &ServeArgs) -> ExitCode {
+    hide_memory();
+    let ((), recording) = files::record(|| {
+        // An error is found by the server, too, which says what is wrong.
+        if let Ok(plan) = read_plan(args) {
+            let _ = SiteTls::load(&plan, None);
+        }
+    });
+    match io::stdout().write_all(&recording.encode()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::from(CANNOT_START),
     }
 }
 

@@ -154,7 +154,8 @@ impl Template {
                     parts.push(TemplatePart::Value(value));
                     rest = after_name;
                 }
-                None if scope.is_page => {
+                // Values from outside are filled in before, so such a name was escaped.
+                None if scope.is_page || name.starts_with("env.") || name.starts_with("file.") => {
                     text.push('{');
                     rest = after;
                 }
@@ -361,9 +362,17 @@ mod tests {
 
     #[test]
     fn other_braces_are_text() {
-        for typed in
-            ["{\"group\":{\"a\":[1]}}", "{ client }", "{", "}", "{}", "{client", "{1}", "a{b c}"]
-        {
+        for typed in [
+            "{\"group\":{\"a\":[1]}}",
+            "{ client }",
+            "{",
+            "}",
+            "{}",
+            "{client",
+            "{1}",
+            "a{b c}",
+            "{env.A}",
+        ] {
             assert_eq!(parse(typed), Ok(vec![text(typed)]), "{typed}");
         }
         assert_eq!(parse("{{client}"), Ok(vec![text("{client}")]));
@@ -372,7 +381,7 @@ mod tests {
 
     #[test]
     fn an_unknown_placeholder_is_named() {
-        for (typed, name) in [("a{clent}", "clent"), ("{header.}", "header."), ("{env.A}", "env.A")]
+        for (typed, name) in [("a{clent}", "clent"), ("{header.}", "header."), ("{enw.A}", "enw.A")]
         {
             assert_eq!(parse(typed), Err(UnknownPlaceholder(name.into())));
         }

@@ -2,9 +2,7 @@
 
 mod html;
 
-use std::fs::File;
-use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::path::file;
@@ -12,6 +10,7 @@ use super::value::required;
 use super::{Context, Resolution};
 use crate::error::{Problem, reason};
 use crate::file::{self, At, BoolOr};
+use crate::files;
 use crate::plan::{Listing, ListingPart, ListingTemplate, ListingValue};
 use crate::suggest::nearest;
 
@@ -68,10 +67,8 @@ impl Mistake {
 
 /// Reads a template. Fails if the file cannot be read, has more than `LARGEST` bytes, or is not
 /// UTF-8.
-fn read(path: &PathBuf) -> Result<String, Mistake> {
-    let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(LARGEST as u64 + 1).read_to_end(&mut bytes))
+fn read(path: &Path) -> Result<String, Mistake> {
+    let bytes = files::read(path, LARGEST as u64)
         .map_err(|error| Mistake::new(reason(&error), "make it readable"))?;
     if bytes.len() > LARGEST {
         let next = "a template has at most 256 KiB: link to large pictures and styles";

@@ -2,7 +2,6 @@
 //! each line.
 
 use std::collections::btree_map::Entry;
-use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,6 +10,7 @@ use super::path;
 use super::{Context, Resolution};
 use crate::error::{Problem, reason};
 use crate::file::{self, At};
+use crate::files;
 use crate::plan::{Moved, MovedEntries, MovedPages};
 
 /// The largest file, in bytes: enough for about 200,000 addresses.
@@ -71,10 +71,7 @@ fn read(file: &Path, typed: &At<String>) -> Resolution<String> {
     let problem = |why: &str| {
         Problem::new(&typed.span, format!("cannot read {}: {why}", file.display())).help(FORM)
     };
-    let mut bytes = Vec::new();
-    std::fs::File::open(file)
-        .and_then(|open| open.take(LARGEST + 1).read_to_end(&mut bytes))
-        .map_err(|error| problem(&reason(&error)))?;
+    let bytes = files::read(file, LARGEST).map_err(|error| problem(&reason(&error)))?;
     if bytes.len() as u64 > LARGEST {
         return Err(problem("it is larger than 16 MiB"));
     }

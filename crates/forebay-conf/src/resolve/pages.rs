@@ -10,6 +10,7 @@ use super::value::{is_token, method, optional_time, required, text};
 use super::{Context, Resolution};
 use crate::error::{Problem, reason};
 use crate::file::{self, At, BoolOr, OneOrMany, TextOr};
+use crate::files;
 use crate::plan::{
     Cors, ErrorPages, Maintenance, OriginPattern, Page, PageKind, Scope, Statuses, Template,
 };
@@ -75,13 +76,12 @@ fn page(context: &Context<'_>, typed: &At<String>) -> Resolution<Page> {
     let path = file(context, typed)?;
     let problem =
         |why: String| Problem::new(&typed.span, format!("cannot use {}: {why}", path.display()));
-    let size = std::fs::metadata(&path).map_or(0, |found| found.len());
-    if size > LARGEST {
-        return Err(problem(format!("it has {size} bytes"))
+    let bytes = files::read(&path, LARGEST)
+        .map_err(|error| problem(reason(&error)).help("make it readable"))?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(problem("it is too large".to_owned())
             .help("a page has at most 1 MiB: link to large pictures"));
     }
-    let bytes = std::fs::read(&path)
-        .map_err(|error| problem(reason(&error).clone()).help("make it readable"))?;
     let text = String::from_utf8(bytes)
         .map_err(|_| problem("it is not UTF-8".into()).help("save it as UTF-8"))?;
     let scope = Scope { is_page: true, ..Scope::default() };

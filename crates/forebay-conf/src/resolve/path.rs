@@ -7,6 +7,7 @@ use super::value::text;
 use super::{Context, Resolution};
 use crate::error::{Problem, reason};
 use crate::file::At;
+use crate::files::{self, Kind};
 use crate::suggest;
 
 /// Returns an absolute path. The path need not exist.
@@ -25,7 +26,7 @@ fn without_parents(path: PathBuf) -> PathBuf {
     };
     let (before, behind) = parts.split_at(last + 1);
     let before: PathBuf = before.iter().collect();
-    match before.canonicalize() {
+    match files::canonicalize(&before) {
         Ok(real) => real.join(behind.iter().collect::<PathBuf>()).components().collect(),
         Err(_) => path,
     }
@@ -34,8 +35,8 @@ fn without_parents(path: PathBuf) -> PathBuf {
 /// Returns the absolute path of an existing directory.
 pub(crate) fn directory(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Resolution<PathBuf> {
     let path = path(context, typed)?;
-    match std::fs::metadata(&path) {
-        Ok(found) if found.is_dir() => Ok(path),
+    match files::kind(&path) {
+        Ok(Kind::Directory) => Ok(path),
         Ok(_) => Err(Problem::new(&typed.span, format!("{} is not a directory", path.display()))
             .help("give the directory it is in")),
         Err(error) => Err(absent(context, typed, &path, "directory", &error)),
@@ -45,8 +46,8 @@ pub(crate) fn directory(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> R
 /// Returns the absolute path of an existing regular file.
 pub(super) fn file(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Resolution<PathBuf> {
     let path = path(context, typed)?;
-    match std::fs::metadata(&path) {
-        Ok(found) if found.is_file() => Ok(path),
+    match files::kind(&path) {
+        Ok(Kind::File) => Ok(path),
         Ok(_) => Err(Problem::new(&typed.span, format!("{} is not a file", path.display()))
             .help("give the path of a file")),
         Err(error) => Err(absent(context, typed, &path, "file", &error)),
@@ -60,12 +61,12 @@ pub(super) fn in_directory(
 ) -> Resolution<PathBuf> {
     let path = path(context, typed)?;
     let parent = path.parent().unwrap_or(Path::new("/"));
-    match std::fs::metadata(parent) {
-        Ok(found) if !found.is_dir() => {
+    match files::kind(parent) {
+        Ok(Kind::File | Kind::Other) => {
             let message = format!("{} is not a directory", parent.display());
             Err(Problem::new(&typed.span, message).help("give a path inside a directory"))
         }
-        Ok(_) if path.is_dir() => {
+        Ok(Kind::Directory) if files::kind(&path).is_ok_and(|kind| kind == Kind::Directory) => {
             let message = format!("{} is a directory", path.display());
             Err(Problem::new(&typed.span, message).help("add the name of a file"))
         }

@@ -2,11 +2,11 @@
 //! Forebay does not, so a directory that Apache protects could be open.
 
 use std::collections::{HashSet, VecDeque};
-use std::fs::{self, File};
+use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use forebay_conf::{Action, App, AppKind, Finding, PathPattern, Plan, Route, Site};
+use forebay_conf::{Action, App, AppKind, Finding, PathPattern, Plan, Route, Site, files};
 
 /// The largest number of directory entries that are examined for one route.
 const MOST_ENTRIES: usize = 5_000;
@@ -152,7 +152,7 @@ fn finding((site, at): (usize, usize), route: &Route, files: &[PathBuf]) -> Opti
 /// be read.
 fn restricts(file: &Path) -> bool {
     let mut text = Vec::new();
-    let read = File::open(file).and_then(|file| file.take(LONGEST).read_to_end(&mut text));
+    let read = files::open_file(file).and_then(|file| file.take(LONGEST).read_to_end(&mut text));
     let text = String::from_utf8_lossy(&text).to_ascii_lowercase();
     read.is_ok()
         && text.lines().map(str::trim_start).any(|line| {

@@ -441,6 +441,12 @@ pub fn access_without_translation(block: &[Directive]) -> Option<&Directive> {
             || name.starts_with("luahookauth");
         let is_perl = name.starts_with("perl")
             && ["access", "authen", "authz"].iter().any(|phase| name.contains(phase));
+        let configures = |code: &Directive| {
+            ["add_config", "PerlConfig", "Directory", "Files", "Location", "VirtualHost"]
+                .iter()
+                .any(|word| code.name.contains(word))
+        };
+        let is_perl = is_perl || name == "perl" && directive.inside().iter().any(configures);
         let is_ldap = name.starts_with("authldap") || name.starts_with("authdb");
         let wants_tls = matches!(&*name, "sslrequire" | "sslrequiressl");
         let wants_client =

@@ -66,14 +66,16 @@ pub fn bases<'a>(cx: &mut Cx<'_>, sections: &Sections<'a>) -> Vec<Base<'a>> {
             content: Content::Files,
         });
     }
-    for directive in all().filter(|d| is(d, "ProxyPass")) {
-        found.extend(proxy(directive, directive.arg(0), directive.arg(1), &aliases));
-    }
-    for section in &sections.locations {
-        for directive in section.block.iter().filter(|d| is(d, "ProxyPass")) {
+    // Apache reads the `ProxyPass` of a `Location` before those of the virtual host, and a later
+    // section replaces an earlier one.
+    for section in sections.locations.iter().rev() {
+        for directive in section.block.iter().rev().filter(|d| is(d, "ProxyPass")) {
             directive.settle();
             found.extend(proxy(directive, &section.path, directive.arg(0), &aliases));
         }
+    }
+    for directive in all().filter(|d| is(d, "ProxyPass")) {
+        found.extend(proxy(directive, directive.arg(0), directive.arg(1), &aliases));
     }
     for directive in all().filter(|d| is(d, "ProxyPassMatch")) {
         found.extend(proxy_match(cx, directive));

@@ -6,6 +6,7 @@ use super::media::{self, is_type};
 use super::sections::{all, last, settle};
 use super::syntax::{Directive, is};
 use crate::draft::DraftRoute;
+use crate::fixed_fields;
 use crate::template::literal;
 use crate::units::duration;
 use crate::value::{Table, Value};
@@ -170,7 +171,15 @@ fn request_header(cx: &mut Cx<'_>, directive: &Directive, route: &mut DraftRoute
     {
         return;
     }
-    if !cx.keys.route("request_headers") || name.is_empty() {
+    if fixed_fields::is_own(&name) {
+        if !action.eq_ignore_ascii_case("unset") {
+            let next = "Forebay sets or removes this field itself: remove the line";
+            route.comments.push(cx.note(directive, next));
+        }
+        return;
+    }
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    if !cx.keys.route("request_headers") || name.is_empty() || !name.bytes().all(is_name) {
         let next = "write it in `request_headers` if this version has it";
         route.comments.push(cx.note(directive, next));
         return;

@@ -4,6 +4,7 @@ use super::Cx;
 use super::sections::{all, last};
 use super::syntax::Directive;
 use crate::draft::DraftRoute;
+use crate::template::literal;
 use crate::value::{Table, Value};
 
 /// Adds the keys for the media types, the charset and the filters of a route.
@@ -15,7 +16,7 @@ pub fn decorate(cx: &mut Cx<'_>, layers: &[&[Directive]], route: &mut DraftRoute
     }
     if let Some(directive) = last(layers, "ForceType").filter(|found| !is_none(found)) {
         if sends_files && is_type(directive.arg(0)) {
-            route.keys.table("set_headers").set("Content-Type", directive.arg(0));
+            route.keys.table("set_headers").set("Content-Type", literal(directive.arg(0), cx.keys));
         } else {
             let next = "write the type in `set_headers`: { Content-Type = \"TYPE\" }";
             route.comments.push(cx.note(directive, next));

@@ -243,6 +243,7 @@ pub fn next_step(name: &str) -> &'static str {
         _ if lower.starts_with("modsecurity") || lower.starts_with("sec") => {
             "there is no such filter"
         }
+        "perl" => "Forebay runs no Perl of a configuration: write what it configures as routes",
         _ if lower.starts_with("perl") => {
             "handlers need mod_perl: keep Apache for them. Scripts of ModPerl::Registry: kind = \"perl-cgi\""
         }

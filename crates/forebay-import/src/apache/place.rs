@@ -22,6 +22,7 @@ use crate::draft::DraftRoute;
 use crate::files;
 use crate::matcher::Matcher;
 use crate::pattern::as_regex;
+use crate::template::literal;
 use crate::value::{Table, Value};
 
 /// Returns the routes of a base. A region is a part of the base that has its own sections. The
@@ -187,7 +188,7 @@ fn directory(
 ) -> Vec<DraftRoute> {
     let mut out = Vec::new();
     settle(layers, &FILES);
-    let fallback = last(layers, "FallbackResource").map(|to| to.arg(0).to_owned());
+    let fallback = last(layers, "FallbackResource").map(|to| literal(to.arg(0), cx.keys));
     if let Some(to) = last(layers, "FallbackResource")
         && !to.arg(0).starts_with('/')
         && to.arg(0) != "disabled"
@@ -236,7 +237,8 @@ fn directory(
     let page = all(layers, "ErrorDocument").into_iter().rfind(|page| page.arg(0) == "404");
     let page =
         page.map(|page| page.arg(1)).filter(|to| to.starts_with('/') && to.ends_with(".php"));
-    let fallback = of_rules.or(fallback).or(page.map(str::to_owned)).filter(|to| to != "disabled");
+    let page = page.map(|page| literal(page, cx.keys));
+    let fallback = of_rules.or(fallback).or(page).filter(|to| to != "disabled");
     let programs = fastcgi::in_directory(cx, sections, layers, (url, dir), &route);
     if files::is_readable(dir) && !programs.is_empty() {
         // The path of the alias is that of one program.

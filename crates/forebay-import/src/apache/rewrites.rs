@@ -12,7 +12,9 @@ use crate::draft::DraftRoute;
 use crate::keys::Keys;
 use crate::matcher::Matcher;
 use crate::pattern::{PatternConditions, Use, as_regex, classify};
-use crate::template::{group, is_redirect_target, is_rewrite_target, literal, redirect_target};
+use crate::template::{
+    group, is_redirect_target, is_rewrite_target, join, literal, redirect_target,
+};
 use crate::value::Table;
 
 /// The translation of the rewrite rules of a block.
@@ -485,11 +487,11 @@ pub fn with_groups(target: &str, found: &PatternConditions, keys: &Keys) -> Opti
     let mut out = String::new();
     let mut rest = target;
     while let Some(at) = rest.find(['$', '%']) {
-        out.push_str(&literal(&rest[..at], keys));
+        join(&mut out, &literal(&rest[..at], keys))?;
         let after = &rest[at + 1..];
         let digit = after.chars().next().and_then(|c| c.to_digit(10));
         if let (true, Some(number)) = (rest[at..].starts_with('$'), digit) {
-            out.push_str(&group(number as usize, found)?);
+            join(&mut out, &group(number as usize, found)?)?;
             rest = &after[1..];
             continue;
         }
@@ -501,9 +503,8 @@ pub fn with_groups(target: &str, found: &PatternConditions, keys: &Keys) -> Opti
             "REQUEST_SCHEME" if keys.has_placeholders() => "{scheme}",
             _ => return None,
         };
-        out.push_str(value);
+        join(&mut out, value)?;
         rest = behind;
     }
-    out.push_str(&literal(rest, keys));
-    Some(out)
+    join(&mut out, &literal(rest, keys)).map(|()| out)
 }

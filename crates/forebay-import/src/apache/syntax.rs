@@ -65,6 +65,19 @@ pub fn line(directive: &Directive) -> String {
     if directive.block.is_some() { format!("<{text}>") } else { text.to_owned() }
 }
 
+/// Reads a section of Perl code, whose lines are not directives, up to its end. Each line of the
+/// code becomes the name of a directive within the section.
+fn perl(lines: &mut std::vec::IntoIter<Line>, place: SourceLine) -> Result<Directive, ImportError> {
+    let mut code = Vec::new();
+    for line in lines {
+        if line.text.trim().eq_ignore_ascii_case("</Perl>") {
+            return Ok(Directive::new("Perl", Vec::new(), Some(code), place));
+        }
+        code.push(Directive::new(line.text, Vec::new(), None, line.place));
+    }
+    Err(ImportError::at(&place, "<Perl> has no end", "add </Perl> after its last line"))
+}
+
 struct Parser {
     reader: Reader,
     /// Base directory of relative `Include` paths.
@@ -144,6 +157,7 @@ impl Parser {
             }
             let name = words.remove(0);
             match section {
+                Some(_) if name.eq_ignore_ascii_case("Perl") => found.push(perl(lines, place)?),
                 Some(_) if name.eq_ignore_ascii_case("Macro") => {
                     self.define_macro(lines, words, &place)?;
                 }

@@ -527,7 +527,7 @@ mod tests {
     fn routes(lines: &str) -> Vec<String> {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("Caddyfile");
-        std::fs::write(&file, format!("http://a.example {{\n{lines}\n}}\n")).unwrap();
+        std::fs::write(&file, format!(":80 {{\n{lines}\n}}\n")).unwrap();
         let toml = import(Language::Caddy, &file).unwrap().toml;
         toml.split("[[site.route]]").skip(1).map(str::to_owned).collect()
     }

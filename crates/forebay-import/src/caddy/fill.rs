@@ -2,16 +2,15 @@
 
 use super::Cx;
 use super::matchers::Condition;
-use crate::template::literal;
+use crate::template::{join, literal};
 
 /// Returns a text with Forebay's placeholders; `None` if one has no counterpart.
 pub fn fill(cx: &Cx<'_>, text: &str, of: Option<&Condition>) -> Option<String> {
     let (mut out, mut rest) = (String::new(), text);
     while let Some((before, after)) = rest.split_once('{') {
-        out.push_str(before);
+        join(&mut out, before)?;
         let Some((name, behind)) = after.split_once('}') else {
-            out.push_str(&literal(&rest[before.len()..], cx.keys));
-            return Some(out);
+            return join(&mut out, &literal(&rest[before.len()..], cx.keys)).map(|()| out);
         };
         let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic());
         if !is_name {
@@ -19,11 +18,10 @@ pub fn fill(cx: &Cx<'_>, text: &str, of: Option<&Condition>) -> Option<String> {
             rest = after;
             continue;
         }
-        out.push_str(&placeholder(cx, name, of)?);
+        join(&mut out, &placeholder(cx, name, of)?)?;
         rest = behind;
     }
-    out.push_str(rest);
-    Some(out)
+    join(&mut out, rest).map(|()| out)
 }
 
 /// Returns Forebay's placeholder for one of Caddy's. Returns `None` if there is no counterpart.

@@ -13,17 +13,7 @@ use crate::value::Table;
 /// Translates all sites.
 pub fn translate(cx: &mut Cx<'_>, lines: &[Directive]) {
     let mut global = options::read(cx, lines);
-    let without_braces =
-        lines.iter().all(|line| line.block.is_none() || line.name.starts_with('@'))
-            || lines.first().is_some_and(|first| first.block.is_none() && !first.name.is_empty());
-    let sites: Vec<(Vec<String>, &Directive, &[Directive])> = if without_braces {
-        let rest = lines.iter().position(|line| !line.name.is_empty()).unwrap_or(0);
-        let first = &lines[rest];
-        vec![(addresses(first), first, &lines[rest + 1..])]
-    } else {
-        let blocks = lines.iter().filter(|line| !line.name.is_empty());
-        blocks.map(|line| (addresses(line), line, line.inside())).collect()
-    };
+    let sites = blocks(cx, lines);
     let plain = sites.iter().flat_map(|(addresses, ..)| addresses).filter_map(|text| parse(text));
     let is_usual = |address: &SiteAddress| {
         address.port.as_deref().is_none_or(|port| port == global.http_port)
@@ -38,6 +28,7 @@ pub fn translate(cx: &mut Cx<'_>, lines: &[Directive]) {
     // In Forebay, the first site of a listener answers for unknown hosts. So sites without host
     // names come first.
     cx.draft.sites.sort_by_key(|site| !site.hosts.is_empty());
+    unknown_hosts(cx);
     if cx.draft.sites.is_empty() {
         let first = &lines[0];
         let route = DraftRoute::new(&first.place, line(first), Matcher::path("/*")).respond(503);
@@ -47,6 +38,58 @@ pub fn translate(cx: &mut Cx<'_>, lines: &[Directive]) {
             routes: vec![route],
             ..DraftSite::default()
         });
+    }
+}
+
+/// The addresses of a site, its first line, and the lines within its block.
+type SiteBlock<'l> = (Vec<String>, &'l Directive, &'l [Directive]);
+
+/// Returns the blocks of the sites. A site without braces has all lines up to the end of the file.
+fn blocks<'l>(cx: &mut Cx<'_>, lines: &'l [Directive]) -> Vec<SiteBlock<'l>> {
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate().filter(|(_, line)| !line.name.is_empty()) {
+        if line.name == "import" && line.block.is_none() {
+            cx.note(line, "the file does not exist: copy it here, and import again");
+            continue;
+        }
+        if line.block.is_none() {
+            found.push((addresses(line), line, &lines[at + 1..]));
+            break;
+        }
+        found.push((addresses(line), line, line.inside()));
+    }
+    found
+}
+
+/// Adds a route for unknown hosts to the first site of each listener where every site has names.
+/// Forebay's first site answers for unknown hosts, but Caddy sends them an empty reply of status
+/// 200. A site of its own would need a certificate, so the route tests the host.
+fn unknown_hosts(cx: &mut Cx<'_>) {
+    let sites = &cx.draft.sites;
+    let listens = |site: &DraftSite, listen: &String| site.listen.contains(listen);
+    let is_first = |at: usize, listen: &String| {
+        !sites[..at].iter().any(|site| listens(site, listen))
+            && !sites.iter().any(|site| listens(site, listen) && site.hosts.is_empty())
+    };
+    let first: Vec<usize> = (0..sites.len())
+        .filter(|&at| sites[at].listen.iter().any(|listen| is_first(at, listen)))
+        .collect();
+    for at in first {
+        let site = &mut cx.draft.sites[at];
+        let Some(place) = site.routes.first().map(|route| route.place.clone()) else { continue };
+        let pattern = |host: &String| match host.strip_prefix('*') {
+            Some(end) => format!(".+{}", regex_syntax::escape(end)),
+            None => regex_syntax::escape(host),
+        };
+        let names: Vec<String> = site.hosts.iter().map(pattern).collect();
+        let host = format!(r"~*^(?:{})\.?(?::[0-9]*)?$", names.join("|"));
+        let known = Table::default().with("header", Table::default().with("Host", host));
+        let when = Table::default().with("not", known);
+        let matcher = Matcher { when, ..Matcher::path("/*") };
+        let mut route = DraftRoute::new(&place, site.hosts.join(", "), matcher).respond(200);
+        route.comments.push(crate::draft::UNKNOWN_HOSTS.into());
+        route.is_decorated = true;
+        site.routes.insert(0, route);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Finds the fields of an `auth_request` answer that nginx passes on (`auth_request_set`).
 
-use super::fixed_fields;
 use super::scope::Scope;
+use crate::fixed_fields;
 
 /// A field of the answer to `auth_request` that a backend gets as a request field.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! Translates the location of `auth_request`: the server that decides, and the fields that it gets.
 
 use super::Cx;
-use super::fixed_fields::{self, Fixed};
 use super::scope::Scope;
 use super::variables::{Piece, Variables, split};
+use crate::fixed_fields::{self, Fixed};
 use crate::units::duration;
 use crate::value::Table;
 

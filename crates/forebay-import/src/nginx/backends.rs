@@ -2,7 +2,6 @@
 
 use super::auth_copies::{field_of_parameter, is_copied};
 use super::files_of::Alias;
-use super::fixed_fields::{self, Fixed};
 use super::here::Here;
 use super::scope::Scope;
 use super::syntax::Directive;
@@ -11,6 +10,7 @@ use super::variables::{Variables, has_variables};
 use super::{Cx, files_of, value_maps};
 use crate::draft::DraftRoute;
 use crate::files;
+use crate::fixed_fields::{self, Fixed};
 use crate::mount::{Mount, mount};
 use crate::template;
 use crate::units::duration;
@@ -24,16 +24,18 @@ pub fn proxy(
     pass: &Directive,
     route: &mut DraftRoute,
 ) -> Result<(), String> {
-    proxy_to(cx, variables, here, pass.arg(0), route)
+    let url = pass.arg(0);
+    proxy_to(cx, variables, here, (url, super::variables::has_variables(url)), route)
 }
 
-/// Sets the key `proxy` of a route for the URL of a `proxy_pass`. The text of an error says what
+/// Sets the key `proxy` of a route for the URL of a `proxy_pass`. With variables in the URL, its
+/// path replaces the whole path of the request (`replaces_path`). The text of an error says what
 /// the user must do.
 pub fn proxy_to(
     cx: &mut Cx<'_>,
     variables: &Variables<'_, '_>,
     here: &Here<'_, '_>,
-    url_text: &str,
+    (url_text, replaces_path): (&str, bool),
     route: &mut DraftRoute,
 ) -> Result<(), String> {
     let text = fill_address(variables, url_text)?;
@@ -43,7 +45,7 @@ pub fn proxy_to(
     let is_rewritten = route.keys.get("rewrite").is_some();
     match path {
         // With variables in the URL, nginx replaces the whole path and the query.
-        Some(path) if super::variables::has_variables(url_text) => {
+        Some(path) if replaces_path => {
             replace_all(cx, &path, route)?;
         }
         Some(path) => replace_prefix(cx, here, &path, &mut table, route)?,
@@ -77,7 +79,7 @@ fn fill_address(variables: &Variables<'_, '_>, text: &str) -> Result<String, Str
     // `$request_uri` after the host passes the target unchanged, as Forebay does, so remove
     // `{uri}`.
     let rest = rest.strip_suffix("{uri}").filter(|host| !host.contains('/')).unwrap_or(&rest);
-    let (host, _) = rest.split_once('/').unwrap_or((rest, ""));
+    let (host, _) = rest.split_once(['/', '?']).unwrap_or((rest, ""));
     if host.contains('{') {
         return Err("the client would choose the server: write its address in `proxy`".into());
     }
@@ -108,9 +110,11 @@ fn url(text: &str) -> Result<Url, String> {
         };
         return Ok(Url { protocol, address: format!("unix:{socket}"), path });
     }
-    match rest.find('/') {
+    match rest.find(['/', '?']) {
         Some(at) => {
-            Ok(Url { protocol, address: rest[..at].into(), path: Some(rest[at..].to_owned()) })
+            let (address, path) = rest.split_at(at);
+            let slash = if path.starts_with('?') { "/" } else { "" };
+            Ok(Url { protocol, address: address.into(), path: Some(format!("{slash}{path}")) })
         }
         None => Ok(Url { protocol, address: rest.into(), path: None }),
     }
@@ -178,7 +182,13 @@ fn request_fields(
     match host.map(|field| field.arg(1)) {
         Some("$proxy_host") | None => table.set("host", "backend"),
         Some(text) if text.contains("$host") || text.contains("$http_host") => {}
-        Some("$server_name") => {}
+        Some("$server_name") => {
+            if let Some(field) = host {
+                let next = "servers get the client's Host, which may be another name if this site \
+                            answers for unknown hosts: add a site before it that refuses them";
+                route.comments.push(cx.note(field, next));
+            }
+        }
         Some(_) => {
             table.set("host", "backend");
             if let Some(field) = host {
@@ -538,36 +548,37 @@ fn one_script(
     Ok(())
 }
 
-/// CGI variables that Forebay sends by itself.
-const STANDARD: [&str; 28] = [
-    "SCRIPT_FILENAME",
-    "SCRIPT_NAME",
-    "PATH_INFO",
-    "PATH_TRANSLATED",
-    "QUERY_STRING",
-    "REQUEST_METHOD",
-    "CONTENT_TYPE",
-    "CONTENT_LENGTH",
-    "REQUEST_URI",
-    "DOCUMENT_URI",
-    "DOCUMENT_ROOT",
-    "SERVER_PROTOCOL",
-    "REQUEST_SCHEME",
-    "HTTPS",
-    "GATEWAY_INTERFACE",
-    "SERVER_SOFTWARE",
-    "REMOTE_ADDR",
-    "REMOTE_PORT",
-    "REMOTE_USER",
-    "SERVER_ADDR",
-    "SERVER_PORT",
-    "SERVER_NAME",
-    "REDIRECT_STATUS",
-    "HTTP_PROXY",
-    "HTTP_HOST",
-    "UWSGI_SCHEME",
-    "AUTH_USER",
-    "HTTP_X_FORWARDED_PROTO",
+/// CGI variables that Forebay sends by itself, each with the values of nginx that have the same
+/// effect. An empty list means all values, because other functions read these variables.
+const STANDARD: [(&str, &[&str]); 28] = [
+    ("SCRIPT_FILENAME", &[]),
+    ("SCRIPT_NAME", &[]),
+    ("PATH_INFO", &[]),
+    ("PATH_TRANSLATED", &[]),
+    ("QUERY_STRING", &["$query_string", "$args"]),
+    ("REQUEST_METHOD", &["$request_method"]),
+    ("CONTENT_TYPE", &["$content_type", "$http_content_type"]),
+    ("CONTENT_LENGTH", &["$content_length", "$http_content_length"]),
+    ("REQUEST_URI", &["$request_uri"]),
+    ("DOCUMENT_URI", &["$document_uri", "$uri"]),
+    ("DOCUMENT_ROOT", &["$document_root", "$realpath_root"]),
+    ("SERVER_PROTOCOL", &["$server_protocol"]),
+    ("REQUEST_SCHEME", &["$scheme"]),
+    ("HTTPS", &["$https", "$https if_not_empty"]),
+    ("GATEWAY_INTERFACE", &[]),
+    ("SERVER_SOFTWARE", &[]),
+    ("REMOTE_ADDR", &["$remote_addr"]),
+    ("REMOTE_PORT", &["$remote_port"]),
+    ("REMOTE_USER", &["$remote_user"]),
+    ("SERVER_ADDR", &["$server_addr"]),
+    ("SERVER_PORT", &["$server_port"]),
+    ("SERVER_NAME", &["$host", "$http_host"]),
+    ("REDIRECT_STATUS", &[]),
+    ("HTTP_PROXY", &[]),
+    ("HTTP_HOST", &["$host", "$http_host"]),
+    ("UWSGI_SCHEME", &["$scheme"]),
+    ("AUTH_USER", &["$remote_user"]),
+    ("HTTP_X_FORWARDED_PROTO", &["$http_x_forwarded_proto"]),
 ];
 
 /// The variables of [`STANDARD`] that may have a fixed value.
@@ -592,35 +603,61 @@ fn parameters(
     table: &mut Table,
     route: &mut DraftRoute,
 ) {
-    for param in variables.scope.all(name) {
-        let key = param.arg(0);
-        let is_standard = STANDARD.contains(&key);
-        let is_fixed = !super::variables::has_variables(param.arg(1));
-        match (is_fixed, is_standard) {
-            // Forebay sets the parameters in `STANDARD` itself. A fixed value replaces Forebay's
-            // value only for the parameters in `REPLACEABLE`.
-            (true, true) if !REPLACEABLE.contains(&key) || param.arg(1).is_empty() => {}
-            (false, true) if key == "HTTPS" && param.arg(1) != "$https" => {
-                let next = "Forebay sends HTTPS=on for clients with TLS: write a fixed value in \
-                            `params`, or name the proxy before Forebay in `trusted_proxies`";
-                route.comments.push(cx.note(param, next));
+    let params = variables.scope.all(name);
+    for (at, param) in params.iter().enumerate() {
+        let (key, value) = (param.arg(0), param.args[1.min(param.args.len())..].join(" "));
+        // Of two parameters with the same name, applications read the last one.
+        if params[at + 1..].iter().any(|later| later.arg(0) == key) {
+            continue;
+        }
+        let standard = STANDARD.iter().find(|(standard, _)| *standard == key);
+        let is_usual =
+            standard.is_some_and(|(_, usual)| usual.is_empty() || usual.contains(&&*value));
+        if is_usual && !REPLACEABLE.contains(&key) || standard.is_some() && value.is_empty() {
+            continue;
+        }
+        let is_replaceable = standard.is_none() || REPLACEABLE.contains(&key);
+        if let Some(fixed) = fixed_value(variables, param.arg(1)).filter(|_| is_replaceable) {
+            table.table("params").set(key, fixed);
+            continue;
+        }
+        let is_copied = field_of_parameter(key)
+            .is_some_and(|field| is_copied(variables.scope, &field, param.arg(1)));
+        if is_usual || is_copied && standard.is_none() {
+            continue;
+        }
+        let next = match key {
+            "HTTPS" => {
+                "Forebay sends HTTPS=on for clients with TLS: write a fixed value in `params`, or \
+                 name the proxy before Forebay in `trusted_proxies`"
+                    .to_owned()
             }
-            (false, true) => {}
-            (true, _) => table.table("params").set(key, param.arg(1)),
-            (false, false)
-                if field_of_parameter(key)
-                    .is_some_and(|field| is_copied(variables.scope, &field, param.arg(1))) => {}
-            (false, false) => {
-                let next = format!("write a fixed value of {key} in `params`");
-                route.comments.push(cx.note(param, next));
-                if key.starts_with("HTTP_") {
-                    // Send an empty parameter, so that the client's own field does not take the
-                    // place of nginx's value.
-                    table.table("params").set(key, "");
-                }
+            "REMOTE_ADDR" | "REMOTE_PORT" => {
+                "Forebay sends the client's own address: name the proxy before Forebay in \
+                 `trusted_proxies`"
+                    .to_owned()
             }
+            _ if is_replaceable => format!("write a fixed value of {key} in `params`"),
+            _ => format!("Forebay sends its own value of {key}: remove the line"),
+        };
+        route.comments.push(cx.note(param, next));
+        if key.starts_with("HTTP_") && standard.is_none() {
+            // Send an empty parameter, so that the client's own field does not take the place of
+            // nginx's value.
+            table.table("params").set(key, "");
         }
     }
+}
+
+/// Returns a text without variables, or the value of `$server_name`, which is the same for all
+/// requests of a server. An application may build links from it, so it must not become the
+/// client's Host.
+fn fixed_value(variables: &Variables<'_, '_>, text: &str) -> Option<String> {
+    if text == "$server_name" {
+        let name = variables.scope.value("server_name").unwrap_or_default();
+        return (!name.contains(['*', '~', '$'])).then(|| name.to_owned());
+    }
+    (!has_variables(text)).then(|| text.to_owned())
 }
 
 /// Sets the key `scgi` or `uwsgi` of a route. The text of an error says what the user must do.

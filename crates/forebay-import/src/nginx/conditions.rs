@@ -111,7 +111,8 @@ fn translate<'a>(
     phase: &mut Phase<'a>,
     out: &mut Vec<EarlyStep>,
 ) {
-    if server.is_host_condition(directive) {
+    // `maps` translates variables that a block sets. Others get a note later.
+    if server.is_host_condition(directive) || only_sets(directive) {
         return;
     }
     directive.settle();
@@ -489,6 +490,27 @@ pub fn requests_with(
 ) -> Option<Matcher> {
     match compared(cx, server, (variable, operator, text)) {
         Meaning::Requests(of) => Some(of.0),
+        _ => None,
+    }
+}
+
+/// Returns true for a block that only sets variables.
+pub fn only_sets(directive: &Directive) -> bool {
+    let block = directive.inside();
+    !block.is_empty() && block.iter().all(|inner| inner.name == "set")
+}
+
+/// Returns the requests that meet the condition of an `if`; `None` if a route cannot have it.
+pub fn condition(
+    cx: &Cx<'_>,
+    server: &TranslatedServer<'_>,
+    directive: &Directive,
+) -> Option<Matcher> {
+    let words = words(directive);
+    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [variable, operator, text] if !has_variables(text) || operator.starts_with('~') => {
+            requests_with(cx, server, (variable, operator, text))
+        }
         _ => None,
     }
 }

@@ -3,7 +3,7 @@
 use super::Cx;
 use super::syntax::Directive;
 use super::variables::{Piece, Variables, split};
-use crate::template::literal;
+use crate::template::{join, literal};
 use crate::value::Table;
 
 /// Returns a text with values or placeholders in place of its variables. For a variable that a
@@ -21,13 +21,13 @@ pub fn fill(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, text: &str) -> Resul
     for piece in split(text) {
         let name = match piece {
             Piece::Text(text) => {
-                out.push_str(&literal(text, cx.keys));
+                join(&mut out, &literal(text, cx.keys)).ok_or_else(|| unknown.clone())?;
                 continue;
             }
             Piece::Variable(name) => name,
         };
         match variables.fill(&format!("${{{name}}}")) {
-            Ok(filled) => out.push_str(&filled),
+            Ok(filled) => join(&mut out, &filled).ok_or_else(|| unknown.clone())?,
             Err(unknown) => {
                 // Another directive may change the variable after the `map` has set it.
                 if cx.changed.contains(&format!("${name}")) {
@@ -43,11 +43,11 @@ pub fn fill(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, text: &str) -> Resul
                     server_name: None,
                     scheme: None,
                 };
-                let table = table_of(&of_all, name).ok_or(unknown)?;
+                let table = table_of(&of_all, name).ok_or_else(|| unknown.clone())?;
                 if cx.draft.maps.iter().all(|(other, _)| other != name) {
                     cx.draft.maps.push((name.to_owned(), table));
                 }
-                out.push_str(&format!("{{map.{name}}}"));
+                join(&mut out, &format!("{{map.{name}}}")).ok_or(unknown)?;
             }
         }
     }

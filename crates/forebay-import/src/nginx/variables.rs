@@ -1,9 +1,10 @@
 //! Translates nginx's variables to Forebay's placeholders.
 
 use super::scope::Scope;
+use super::syntax::Directive;
 use crate::keys::Keys;
 use crate::pattern::PatternConditions;
-use crate::template::{group, literal};
+use crate::template::{group, join, literal};
 
 /// The placeholders of variables.
 const PLACEHOLDERS: [(&str, &str); 18] = [
@@ -52,10 +53,11 @@ impl Variables<'_, '_> {
     fn fill_within(&self, text: &str, depth: usize) -> Result<String, String> {
         let mut out = String::new();
         for part in split(text) {
-            match part {
-                Piece::Text(text) => out.push_str(&literal(text, self.keys)),
-                Piece::Variable(name) => out.push_str(&self.value(name, depth)?),
-            }
+            let (part, name) = match part {
+                Piece::Text(text) => (literal(text, self.keys), text),
+                Piece::Variable(name) => (self.value(name, depth)?, name),
+            };
+            join(&mut out, &part).ok_or_else(|| format!("{{{name}"))?;
         }
         // `$is_args$args` is the query with its question mark.
         Ok(out.replace("{is_args}{query}", "?{query}").replace("{is_args}", "?"))
@@ -79,7 +81,7 @@ impl Variables<'_, '_> {
         if name == "is_args" {
             return Ok("{is_args}".into());
         }
-        if let Some(set) = self.constant(name) {
+        if let Some(set) = self.constant(name).or_else(|| self.constant_map(name)) {
             return self.fill_within(set, depth + 1);
         }
         if let ("scheme", Some(scheme)) = (name, self.scheme) {
@@ -113,6 +115,27 @@ impl Variables<'_, '_> {
                 .any(|inner| inner.name == "set" && inner.arg(0).strip_prefix('$') == Some(name))
         });
         (!again && !in_condition).then(|| first.arg(1))
+    }
+}
+
+impl<'a> Variables<'_, 'a> {
+    /// Returns the value of a variable that a `map` of a constant text sets, as in
+    /// `map '' $upstream { default 127.0.0.1:9000; }`. Returns `None` for other maps.
+    fn constant_map(&self, name: &str) -> Option<&'a str> {
+        let of_name = |map: &&Directive| map.arg(1).strip_prefix('$') == Some(name);
+        let map = self.scope.every("map").find(of_name)?;
+        let (text, entries) = (map.arg(0), map.inside());
+        let is_other = |entry: &Directive| {
+            entry.name.starts_with('~')
+                || matches!(entry.name.as_str(), "include" | "hostnames" | "volatile")
+        };
+        if has_variables(text) || map.args.len() != 2 || entries.iter().any(is_other) {
+            return None;
+        }
+        let named = |name: &str| entries.iter().find(|entry| entry.name.eq_ignore_ascii_case(name));
+        let entry = named(text).or_else(|| named("default"));
+        map.settle_all();
+        Some(entry.map_or("", |entry| entry.arg(0)))
     }
 }
 

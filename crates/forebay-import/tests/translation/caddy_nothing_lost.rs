@@ -21,7 +21,7 @@ fn of(text: &str) -> Imported {
 
 /// Returns the translation of a site with these lines.
 fn site(lines: &str) -> Imported {
-    of(&format!("http://a.example {{\n{lines}\n}}\n"))
+    of(&format!(":80 {{\n{lines}\n}}\n"))
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn letters_beyond_ascii_do_not_pass_a_rule() {
 
 #[test]
 fn a_redirect_may_add_to_the_only_host_of_the_site() {
-    let found = site("redir https://www.{host}{uri}");
+    let found = of("http://a.example {\nredir https://www.{host}{uri}\n}\n");
     assert!(found.toml.contains("https://www.a.example{uri}"), "{}", found.toml);
     let found = of("http://a.example, http://b.example {\nredir https://www.{host}{uri}\n}\n");
     assert!(!found.notes.is_empty() && found.toml.contains("403"), "{}", found.toml);

@@ -6,7 +6,7 @@ use crate::support::{caddy, routes};
 
 /// Returns the translation of a site with these lines.
 fn site(lines: &str) -> Imported {
-    caddy(&format!("http://a.example {{\nroot * .\n{lines}\n}}\n"))
+    caddy(&format!(":80 {{\nroot * .\n{lines}\n}}\n"))
 }
 
 const ANSWERS: [&str; 4] = ["proxy =", "files =", "respond =", "redirect ="];

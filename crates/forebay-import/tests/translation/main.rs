@@ -12,3 +12,4 @@ mod hostile;
 mod nginx_never_more_open;
 mod nginx_nothing_lost;
 mod nginx_variables;
+mod rules;

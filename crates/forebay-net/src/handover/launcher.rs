@@ -1,10 +1,14 @@
-//! Starts the new process of an upgrade.
+//! Starts the new process of an upgrade, and reads the configuration's files for a reload.
 //!
 //! A server that has given up root cannot start its successor as root. Before it gives up root, it
 //! therefore starts a small process that stays root (`forebay __upgrade`). This process starts
 //! every successor with the program, arguments, environment and directory of the server's own
 //! start. An attacker who controls the server can therefore only restart Forebay, and pass sockets
 //! to it.
+//!
+//! For a reload, it starts `forebay __read` with the same arguments. That process reads the
+//! configuration as the start did, and passes on the files that it has read. So the server gets only
+//! files that the configuration on disk names.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -15,6 +19,8 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::sys::signal::{SigSet, Signal};
 use rustix::net::{
@@ -26,10 +32,18 @@ use super::VARIABLE;
 
 /// First command-line argument of the process that stays root.
 pub const VERB: &str = "__upgrade";
+/// First command-line argument of the process that reads files for a reload.
+pub const READ_VERB: &str = "__read";
 
-/// Orders to the process that stays root: to start a successor, and to end it.
+/// Orders to the process that stays root: to start a successor, to end it, and to read the
+/// configuration's files.
 const START: u8 = b's';
 const END: u8 = b'e';
+const READ: u8 = b'r';
+
+/// Maximum number of processes that read files at the same time. The administrator's requests for
+/// differences may overlap with a reload.
+const MAX_READERS: usize = 4;
 
 /// Program and arguments of this process.
 #[derive(Clone, Debug)]
@@ -56,6 +70,25 @@ impl Program {
             io::Error::new(error.kind(), format!("{}: {error}", self.path.display()))
         })
     }
+
+    /// Starts a process that reads the files of the configuration, and writes them to `output`. It
+    /// runs this version of the program, because it must read as its server does.
+    fn read(&self, output: OwnedFd, readers: &Arc<AtomicUsize>) -> io::Result<()> {
+        if readers.load(Ordering::Relaxed) >= MAX_READERS {
+            return Err(io::Error::other("several reloads still read"));
+        }
+        let mut command = Command::new("/proc/self/exe");
+        command.arg(READ_VERB).args(&self.arguments).env_remove(VARIABLE);
+        command.stdin(Stdio::null()).stdout(output).stderr(Stdio::null());
+        let mut reader = command.spawn()?;
+        readers.fetch_add(1, Ordering::Relaxed);
+        let readers = readers.clone();
+        std::thread::spawn(move || {
+            let _ = reader.wait();
+            readers.fetch_sub(1, Ordering::Relaxed);
+        });
+        Ok(())
+    }
 }
 
 /// Returns the path of the program with this name. Keeps symbolic links in the path, so that after
@@ -69,6 +102,38 @@ fn find(name: &OsStr) -> io::Result<PathBuf> {
     let mut candidates = env::split_paths(&places).map(|place| place.join(path));
     let found = candidates.find(|candidate| candidate.is_file());
     found.map_or_else(env::current_exe, std::path::absolute)
+}
+
+/// The connection to the process that stays root. It carries one order at a time.
+type RootSocket = Arc<Mutex<UnixStream>>;
+
+/// Reads the files of the configuration through the process that stays root.
+#[derive(Debug)]
+pub struct RootReader(RootSocket);
+
+impl RootReader {
+    /// Returns what `forebay __read` has written. Blocks until that process has ended.
+    pub fn read(&self) -> io::Result<Vec<u8>> {
+        let (mut ours, theirs) = UnixStream::pair()?;
+        order(&self.0, READ, Some(theirs.into()))?;
+        let mut bytes = Vec::new();
+        ours.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+/// Sends an order, with a descriptor if it has one, and returns the answer.
+fn order(socket: &RootSocket, order: u8, descriptor: Option<OwnedFd>) -> io::Result<String> {
+    let mut socket = socket.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let descriptors: Vec<_> = descriptor.iter().map(AsFd::as_fd).collect();
+    if !descriptors.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    }
+    let pieces = [io::IoSlice::new(std::slice::from_ref(&order))];
+    sendmsg(&*socket, &pieces, &mut ancillary, SendFlags::NOSIGNAL)?;
+    answer(&mut socket)
 }
 
 /// Starts successors of this server.
@@ -86,7 +151,7 @@ pub enum Launcher {
         /// The process.
         process: Child,
         /// Connection to the process.
-        socket: UnixStream,
+        socket: RootSocket,
     },
 }
 
@@ -107,7 +172,7 @@ impl Launcher {
             .stdin(OwnedFd::from(theirs))
             .process_group(0)
             .spawn()?;
-        Ok(Self::Root { process, socket })
+        Ok(Self::Root { process, socket: Arc::new(Mutex::new(socket)) })
     }
 
     /// Starts a successor. `socket` becomes its standard input.
@@ -118,13 +183,7 @@ impl Launcher {
                 Ok(())
             }
             Self::Root { socket: connection, .. } => {
-                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-                let mut ancillary = SendAncillaryBuffer::new(&mut space);
-                let descriptors = [socket.as_fd()];
-                ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-                let pieces = [io::IoSlice::new(&[START])];
-                sendmsg(&*connection, &pieces, &mut ancillary, SendFlags::NOSIGNAL)?;
-                answer(connection).map(drop)
+                order(connection, START, Some(socket)).map(drop)
             }
         }
     }
@@ -134,10 +193,15 @@ impl Launcher {
     pub fn end(&mut self) -> io::Result<String> {
         match self {
             Self::Direct { child, .. } => child.take().map_or(Ok(String::new()), end),
-            Self::Root { socket, .. } => {
-                socket.write_all(&[END])?;
-                answer(socket)
-            }
+            Self::Root { socket, .. } => order(socket, END, None),
+        }
+    }
+
+    /// Returns the access to files that only root may read. `None` if this process keeps its user.
+    pub fn reader(&self) -> Option<RootReader> {
+        match self {
+            Self::Direct { .. } => None,
+            Self::Root { socket, .. } => Some(RootReader(socket.clone())),
         }
     }
 }
@@ -145,6 +209,7 @@ impl Launcher {
 impl Drop for Launcher {
     fn drop(&mut self) {
         if let Self::Root { process, socket } = self {
+            let socket = socket.lock().unwrap_or_else(PoisonError::into_inner);
             let _ = socket.shutdown(std::net::Shutdown::Both);
             let _ = process.wait();
         }
@@ -203,6 +268,7 @@ pub fn launch_successors(mut arguments: impl Iterator<Item = OsString>) -> ExitC
     }
     let mut socket = UnixStream::from(socket);
     let mut child = None;
+    let readers = Arc::new(AtomicUsize::new(0));
     // The loop ends with the server. The last successor then continues without this process.
     while let Ok(Some((order, descriptor))) = receive_order(&socket) {
         let outcome = match (order, descriptor) {
@@ -216,6 +282,7 @@ pub fn launch_successors(mut arguments: impl Iterator<Item = OsString>) -> ExitC
                 String::new()
             }),
             (END, None) => child.take().map_or(Ok(String::new()), end),
+            (READ, Some(descriptor)) => program.read(descriptor, &readers).map(|()| String::new()),
             _ => return ExitCode::FAILURE,
         };
         if send_answer(&mut socket, outcome).is_err() {

@@ -1,8 +1,6 @@
 //! Loads a site's certificate, key and TLS settings once for all threads.
 
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -345,18 +343,14 @@ pub fn private_key(key: &'static str, path: &Path) -> Result<PrivateKeyDer<'stat
 
 fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
     let fail = |message: String, help: &str| TlsError { key, message, help: help.into() };
-    // Limit the read, because the size of a device or a pipe is not known before.
-    let mut bytes = Vec::new();
-    let read =
-        File::open(path).and_then(|file| file.take(LARGEST_FILE + 1).read_to_end(&mut bytes));
-    match read {
-        Ok(size) if size as u64 > LARGEST_FILE => {
+    match forebay_conf::files::read(path, LARGEST_FILE) {
+        Ok(bytes) if bytes.len() as u64 > LARGEST_FILE => {
             Err(fail(format!("{} is larger than 1 MiB", path.display()), "give another file"))
         }
-        Ok(_) => Ok(bytes),
+        Ok(bytes) => Ok(bytes),
         Err(error) => Err(fail(
             format!("cannot read {}: {error}", path.display()),
-            "check its permissions; a reload reads it as the `user` of [server]",
+            "check its path and its permissions",
         )),
     }
 }

@@ -4,12 +4,11 @@
 //! this list. A public key is therefore never a secret for HMAC (RFC 8725 section 3.1).
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use forebay_conf::{Jwt, JwtKeys};
+use forebay_conf::{Jwt, JwtKeys, files};
 use jsonwebtoken::jwk::{
     AlgorithmParameters, EllipticCurve, Jwk, JwkSet, KeyOperations, PublicKeyUse,
 };
@@ -200,9 +199,7 @@ impl KeyList {
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, Reason> {
-    let mut text = Vec::new();
-    let file = File::open(file).map_err(Reason::Io)?;
-    file.take(LARGEST + 1).read_to_end(&mut text).map_err(Reason::Io)?;
+    let text = files::read(file, LARGEST).map_err(Reason::Io)?;
     if text.len() as u64 > LARGEST { Err(Reason::TooLarge) } else { Ok(text) }
 }
 

@@ -1,13 +1,13 @@
 //! A file of users that is read again after it has changed.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io::{self, Read};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustix::fs::OFlags;
+use forebay_conf::files;
 
 /// Maximum size of a file in bytes: some ten thousand users. While a thread reads the file, the
 /// thread's requests wait, and so do other threads that need the file.
@@ -122,7 +122,7 @@ impl UserFile {
     /// Reads the file. Fails if the file is unreadable, too large, or not a regular file.
     pub fn read(&mut self) -> Result<Vec<u8>, UsersError> {
         let failed = |error| UsersError::Io(self.path.clone(), error);
-        let file = open(&self.path).map_err(failed)?;
+        let file = files::open_file(&self.path).map_err(failed)?;
         let found = file.metadata().map_err(failed)?;
         if !found.is_file() {
             return Err(UsersError::NotRegular(self.path.clone()));
@@ -142,12 +142,6 @@ pub fn lines(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let lines = text.split(|&b| b == b'\n').map(<[u8]>::trim_ascii).enumerate();
     let lines = lines.map(|(at, line)| (at + 1, line));
     lines.filter(|(_, line)| !line.is_empty() && !line.starts_with(b"#"))
-}
-
-/// Opens the file. Uses NONBLOCK, because a FIFO without a writer must not block the event loop.
-fn open(file: &Path) -> io::Result<File> {
-    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(file)
 }
 
 fn stamp(found: &fs::Metadata) -> Stamp {

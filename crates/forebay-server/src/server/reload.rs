@@ -56,6 +56,8 @@ pub struct ReloadRequest {
 pub struct Reloads {
     /// Loads the configuration on SIGHUP.
     pub on_signal: Arc<dyn Fn() -> Result<Reload, String> + Send + Sync>,
+    /// Takes note of the outcome after SIGHUP: the reason of a failure, or `None`.
+    pub signalled: Box<dyn Fn(Option<&str>)>,
     /// The administrator's changes. The server applies one at a time.
     pub requests: mpsc::UnboundedReceiver<ReloadRequest>,
 }
@@ -137,8 +139,16 @@ impl Server {
                     Signalled::Stop => return None,
                     Signalled::Reopen => self.writer.reopen(),
                     // The file may have changed after the thread read it, so reload once more.
-                    Signalled::Reload => again = Some(Signalled::Reload),
-                    _ => again = Some(signal),
+                    Signalled::Reload => {
+                        self.errors().warn("SIGHUP waits: the last reload is not complete yet");
+                        again = again.or(Some(Signalled::Reload));
+                    }
+                    signal => {
+                        if matches!(signal, Signalled::Upgrade) {
+                            self.errors().warn("SIGUSR2 waits: a reload is not complete yet");
+                        }
+                        again = Some(signal);
+                    }
                 },
             }
         }

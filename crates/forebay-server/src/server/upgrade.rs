@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use forebay_net::handover::launcher::{Launcher, Program};
+use forebay_net::handover::launcher::{Launcher, Program, RootReader};
 use forebay_net::handover::{Handover, Heritage, ListenerKind, SocketCopies, Takeover};
 use forebay_net::listen::{FormerDatagrams, Listener};
 use forebay_net::systemd::STARTER_PORT;
@@ -106,6 +106,10 @@ impl Succession {
             self.launcher = Some(Launcher::root(program)?);
         }
         Ok(())
+    }
+
+    pub(super) fn root_reader(&self) -> Option<RootReader> {
+        self.launcher.as_ref()?.reader()
     }
 
     /// Returns the reason why this process cannot be replaced, or `None` if it can.
@@ -305,7 +309,15 @@ impl Server {
                         left = Some(Signalled::Stop);
                     }
                     Signalled::Reopen => self.writer.reopen(),
-                    Signalled::Reload if left.is_none() => left = Some(Signalled::Reload),
+                    Signalled::Reload => {
+                        self.errors().warn(
+                            "SIGHUP waits: a new process is starting; its start ends the wait",
+                        );
+                        left = left.or(Some(Signalled::Reload));
+                    }
+                    Signalled::Upgrade => self.errors().warn(
+                        "SIGUSR2 has no effect: another new process is starting already",
+                    ),
                     _ => {}
                 },
             }

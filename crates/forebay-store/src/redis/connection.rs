@@ -16,6 +16,8 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use crate::LARGEST_ENTRY;
 
+/// Maximum size in bytes of the file `store_ca`.
+const MAX_PEM: u64 = 1 << 20;
 /// Maximum size of a reply: one entry, or the replies for all keys of one script.
 const LARGEST_REPLY: usize = LARGEST_ENTRY + 64 * 1024;
 
@@ -91,7 +93,7 @@ fn tls(server: &RedisServer) -> Result<(Arc<ClientConfig>, ServerName<'static>),
         None => Trust::of_machine(),
         Some(path) => {
             let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-            let pem = std::fs::read(path).map_err(|error| failed(&error))?;
+            let pem = forebay_conf::files::read(path, MAX_PEM).map_err(|error| failed(&error))?;
             let authorities = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
             let authorities = authorities.map_err(|error| failed(&error))?;
             Trust { authorities, are_servers: false }

@@ -119,7 +119,7 @@ fn key_mode(tls: &Tls) -> Option<Finding> {
     let path = key.display();
     (mode & 0o004 != 0).then(|| {
         let message = format!("every user of this machine can read {path}");
-        Finding::warning("private key", message, format!("chmod 640 {path}"))
+        Finding::warning("private key", message, format!("chmod 600 {path}"))
     })
 }
 

@@ -1,16 +1,19 @@
 //! The configuration that runs, and its changes: by SIGHUP, and by the administrator.
 
+use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use forebay_admin::{
-    AdminChange, ChangeOrder, Changed, ConfigurationRow, Control, Purge, Refused, Status,
+    AdminChange, ChangeOrder, Changed, ConfigurationRow, Control, Purge, Refused, ReloadRow, Status,
 };
+use forebay_conf::files::{self, Recording};
 use forebay_conf::{Listen, Plan, Setting, SocketAccess};
 use forebay_gateway::expect::{self, Outcome};
 use forebay_gateway::{Difference, Origins, Overrides, SiteTls, Starts};
+use forebay_net::handover::launcher::RootReader;
 use forebay_net::log::ErrorLog;
 use forebay_server::{Reload, ReloadRequest, Reloads};
 use tokio::sync::mpsc::{self, UnboundedSender};
@@ -33,12 +36,15 @@ pub(super) struct Live {
     args: ServeArgs,
     source_kind: SourceKind,
     errors: ErrorLog,
+    /// Reads files as root, if this process has given up root.
+    reader: Option<RootReader>,
     origins: Mutex<Arc<Origins>>,
     retiring: Mutex<Vec<JoinHandle<()>>>,
     fixed: Fixed,
     /// Number of threads that handle requests. A reload does not change it.
     threads: usize,
     running: Mutex<Running>,
+    last_reload: Mutex<Option<ReloadRow>>,
 }
 
 /// The configuration that runs.
@@ -50,6 +56,8 @@ struct Running {
     base: Arc<Plan>,
     is_posted: bool,
     overrides: Overrides,
+    /// Time at which `base` was read, in seconds since 1970.
+    read: u64,
 }
 
 /// Settings of `[server]` that a reload cannot change.
@@ -81,6 +89,12 @@ impl Fixed {
     }
 }
 
+/// Returns the time in seconds since 1970.
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0, |now| now.as_secs())
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -92,21 +106,23 @@ impl Live {
         threads: usize,
         base: Plan,
         origins: Arc<Origins>,
-        errors: ErrorLog,
+        (errors, reader): (ErrorLog, Option<RootReader>),
     ) -> Self {
         let (fixed, base) = (Fixed::of(&base), Arc::new(base));
         let overrides = Overrides::default();
-        let running = Running { generation: 1, base, is_posted: false, overrides };
+        let running = Running { generation: 1, base, is_posted: false, overrides, read: now() };
         let source_kind = SourceKind::of(args.source.as_deref());
         Self {
             args,
             source_kind,
             errors,
+            reader,
             origins: Mutex::new(origins),
             retiring: Mutex::default(),
             fixed,
             threads,
             running: Mutex::new(running),
+            last_reload: Mutex::default(),
         }
     }
 
@@ -116,11 +132,19 @@ impl Live {
         let (sender, requests) = mpsc::unbounded_channel();
         let live = self.clone();
         let on_signal = move || {
-            let prepared = live.prepare(&AdminChange::Reload, false);
+            let prepared = live.prepare(&AdminChange::Reload);
             prepared.map(|(reload, _)| reload).map_err(|refused| refused.message)
         };
         let control = LiveControl { live: self.clone(), requests: sender };
-        (control, Reloads { on_signal: Arc::new(on_signal), requests })
+        let live = self.clone();
+        let signalled = Box::new(move |error: Option<&str>| live.note_reload(error));
+        (control, Reloads { on_signal: Arc::new(on_signal), signalled, requests })
+    }
+
+    /// Takes note of the outcome of a reload, for the status.
+    fn note_reload(&self, error: Option<&str>) {
+        let error = error.map(|why| why.trim_end().to_owned());
+        *lock(&self.last_reload) = Some(ReloadRow { time: now(), error });
     }
 
     fn origins(&self) -> Arc<Origins> {
@@ -131,13 +155,23 @@ impl Live {
         lock(&self.running).clone()
     }
 
-    /// Prepares the configuration that results from `change`, and starts its new applications. If
-    /// `is_tested` is true, a new configuration must not fail the tests in its `expect` keys. Also
-    /// returns a text that describes the change.
-    fn prepare(
+    /// Prepares the configuration that results from `change`, and starts its new applications. A new
+    /// configuration must not fail the tests in its `expect` keys. Also returns a text that describes
+    /// the change.
+    fn prepare(self: &Arc<Self>, change: &AdminChange) -> Result<(Reload, String), Refused> {
+        let is_new = matches!(change, AdminChange::Reload | AdminChange::Replace(_));
+        if is_new {
+            self.check_source(change)?;
+            return files::replay(&self.files(), || self.prepare_from(change, is_new));
+        }
+        self.prepare_from(change, is_new)
+    }
+
+    /// Does the work of [`Self::prepare`]. `is_new` is true if the configuration is read again.
+    fn prepare_from(
         self: &Arc<Self>,
         change: &AdminChange,
-        is_tested: bool,
+        is_new: bool,
     ) -> Result<(Reload, String), Refused> {
         let mut next = self.running();
         next.generation += 1;
@@ -146,14 +180,12 @@ impl Live {
             AdminChange::Replace(text) => self.parse(text, &next.base)?,
             _ => (*next.base).clone(),
         };
-        let is_new = matches!(change, AdminChange::Reload | AdminChange::Replace(_));
         let text = next.overrides.add(change, &plan)?;
         if is_new {
             next.base = Arc::new(plan.clone());
             next.is_posted = matches!(change, AdminChange::Replace(_));
-            if is_tested {
-                run_tests(&plan)?;
-            }
+            next.read = now();
+            run_tests(&plan).map_err(|why| Refused::new(HAS_ERROR, why))?;
             for why in next.overrides.apply_fitting(&mut plan) {
                 self.errors.warn(&format!("the configuration undoes a change: {why}"));
             }
@@ -179,9 +211,13 @@ impl Live {
         }
         let (wanted, grace) = (wanted(&plan), plan.server.grace);
         let old = self.origins();
-        let tls =
-            SiteTls::load(&plan, Some(old.tls())).map_err(|error| refuse(error.to_string()))?;
-        let new = Origins::new(plan, tls, &self.errors, Starts::After(&old));
+        let (tls, starts) = if is_new {
+            let tls = SiteTls::load(&plan, Some(old.tls()));
+            (Arc::new(tls.map_err(|error| refuse(error.to_string()))?), Starts::After(&old))
+        } else {
+            (old.tls().clone(), Starts::Changing(&old))
+        };
+        let new = Origins::new(plan, tls, &self.errors, starts);
         let new = Arc::new(new.map_err(|error| refuse(error.to_string()))?);
         let (tables, live) = (new.tables(), self.clone());
         let log = wanted.log.clone();
@@ -194,12 +230,35 @@ impl Live {
         Ok(Reload { wanted, tables, done: Box::new(done) })
     }
 
+    /// Checks that a reload can read the source that the command line names.
+    fn check_source(&self, change: &AdminChange) -> Result<(), Refused> {
+        match &self.args.source {
+            Some(source) if matches!(change, AdminChange::Reload) => {
+                source::check(source, Some(self.source_kind))
+                    .map_err(|why| Refused::new(HAS_ERROR, why))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the files of the configuration on the disk, which only root may be able to read. The
+    /// result is empty if this process can read them itself.
+    fn files(&self) -> Recording {
+        let Some(reader) = &self.reader else { return Recording::default() };
+        let read = reader.read().and_then(|bytes| {
+            Recording::decode(&bytes).ok_or_else(|| io::Error::other("its answer is incomplete"))
+        });
+        read.unwrap_or_else(|error| {
+            self.errors.error(&format!(
+                "cannot read the files of the configuration as root: {error}; they are read as the \
+                 `user` of [server]"
+            ));
+            Recording::default()
+        })
+    }
+
     /// Reads the configuration again, from the source that the command line names.
     fn read(&self) -> Result<Plan, Refused> {
-        if let Some(source) = &self.args.source {
-            let checked = source::check(source, Some(self.source_kind));
-            checked.map_err(|why| Refused::new(HAS_ERROR, why))?;
-        }
         let plan = plan(&self.args, |warning| self.errors.warn(warning));
         plan.map_err(|failure| Refused::new(HAS_ERROR, failure.message))
     }
@@ -242,8 +301,8 @@ impl Live {
     }
 }
 
-/// Runs the tests of `expect`, as `forebay check` does.
-fn run_tests(plan: &Plan) -> Result<(), Refused> {
+/// Runs the tests of `expect`, as `forebay check` does. The error is its text.
+pub(super) fn run_tests(plan: &Plan) -> Result<(), String> {
     let tests = expect::expectations(plan);
     let findings = tests.iter().filter_map(|test| match &test.outcome {
         Outcome::Fails(why) => Some(test.finding(plan, why)),
@@ -253,7 +312,7 @@ fn run_tests(plan: &Plan) -> Result<(), Refused> {
     if findings.is_empty() {
         return Ok(());
     }
-    Err(Refused::new(HAS_ERROR, plan.refuse(&findings).to_string()))
+    Err(plan.refuse(&findings).to_string())
 }
 
 /// The administrator's access to a server.
@@ -270,6 +329,8 @@ impl Control for LiveControl {
             file: running.base.file.name().to_owned(),
             is_posted: running.is_posted,
             changes: running.overrides.texts(),
+            read: running.read,
+            last_reload: lock(&self.live.last_reload).clone(),
         };
         Status { configuration, ..self.live.origins().status() }
     }
@@ -293,7 +354,11 @@ impl Control for LiveControl {
     ) -> Result<(Vec<String>, Vec<String>), Refused> {
         let next = match next {
             Some(next) => next,
-            None => self.live.read()?.file.settings(),
+            None => {
+                self.live.check_source(&AdminChange::Reload)?;
+                let read = || self.live.read();
+                files::replay(&self.live.files(), read)?.file.settings()
+            }
         };
         let difference = Difference::of(&self.settings().1, &next);
         Ok((difference.lines, difference.restarted))
@@ -306,6 +371,7 @@ impl Control for LiveControl {
         let (sender, outcome) = std::sync::mpsc::channel();
         let refusal = Arc::new(Mutex::new(None));
         let text = Arc::new(Mutex::new(String::new()));
+        let is_new = matches!(change, AdminChange::Reload | AdminChange::Replace(_));
         let (live, place, words) = (self.live.clone(), refusal.clone(), text.clone());
         let prepare = move || {
             let now = live.running().generation;
@@ -314,7 +380,7 @@ impl Control for LiveControl {
                     OTHER_GENERATION,
                     format!("configuration {now} runs; read it again, then decide"),
                 )),
-                _ => live.prepare(&change, true),
+                _ => live.prepare(&change),
             };
             let prepared = prepared.map(|(reload, text)| {
                 *lock(&words) = text;
@@ -337,6 +403,9 @@ impl Control for LiveControl {
             Ok(Err(why)) => Err(lock(&refusal).take().unwrap_or(Refused::new(CONFLICT, why))),
             Err(_) => Err(stopping()),
         };
+        if is_new {
+            self.live.note_reload(outcome.as_ref().err().map(|refused| &*refused.message));
+        }
         let errors = &self.live.errors;
         match &outcome {
             Ok(Changed { generation, text }) => {

@@ -2,21 +2,21 @@
 
 /// Fields that Forebay sends to HTTP servers by itself, each with the values of nginx that have the
 /// same effect. An empty list means all values.
-const SENT: [(&str, &[&str]); 7] = [
+const SENT: [(&str, &[&str]); 6] = [
     ("host", &[]),
-    ("x-forwarded-for", &["$proxy_add_x_forwarded_for", "$remote_addr", "$http_x_forwarded_for"]),
-    ("x-forwarded-proto", &["$scheme", "$http_x_forwarded_proto", "$proxy_x_forwarded_proto"]),
-    ("x-forwarded-host", &["$host", "$http_host", "$server_name", "$http_x_forwarded_host"]),
+    ("x-forwarded-for", &["$proxy_add_x_forwarded_for", "$remote_addr"]),
+    ("x-forwarded-proto", &["$scheme"]),
+    ("x-forwarded-host", &["$host", "$http_host"]),
     ("upgrade", &[]),
     ("connection", &[]),
-    ("x-forwarded-scheme", &["$scheme", "$http_x_forwarded_proto"]),
 ];
 
 /// Fields that Forebay does not let a configuration set. It removes those that a client must not
 /// send.
-const OWN: [&str; 9] = [
+const OWN: [&str; 10] = [
     "content-length",
     "expect",
+    "forebay-hops",
     "http2-settings",
     "keep-alive",
     "proxy",
@@ -37,10 +37,15 @@ pub enum Fixed {
     Own,
 }
 
+/// Returns true for a field that a configuration of Forebay cannot set or remove.
+pub fn is_own(name: &str) -> bool {
+    OWN.iter().any(|own| own.eq_ignore_ascii_case(name))
+}
+
 /// Returns Forebay's treatment of a request field with this value. Returns `None` if the
 /// configuration may set the field.
 pub fn of(name: &str, value: &str) -> Option<Fixed> {
-    if OWN.iter().any(|own| own.eq_ignore_ascii_case(name)) {
+    if is_own(name) {
         return Some(Fixed::Own);
     }
     let (_, usual) = SENT.iter().find(|(sent, _)| sent.eq_ignore_ascii_case(name))?;

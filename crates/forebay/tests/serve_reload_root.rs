@@ -1,0 +1,244 @@
+//! A server that has given up root, and what only root may read: a reload can do what a start could.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use forebay_testkit::folder::Folder;
+use forebay_testkit::peer;
+use forebay_testkit::tls::{Authority, connect};
+use rustix::process::Signal;
+use support::{Forebay, program, serve};
+
+const DONE: &str = "serving by the configuration as it is now";
+const REFUSED: &str = "not reloaded, the old configuration stays in use";
+
+fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        peer::skip("only root can start a server as another user");
+    }
+    is_root
+}
+
+/// Sends SIGHUP, and waits until the output says `word` once more.
+fn hang_up(forebay: &mut Forebay, word: &str) {
+    let before = forebay.output().matches(word).count();
+    forebay.signal(Signal::HUP);
+    forebay
+        .process
+        .wait_until(word, |process| process.output().matches(word).count() > before)
+        .unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Makes everything below a directory readable for root alone.
+fn hide(dir: &Path) {
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).unwrap();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            hide(&path);
+        } else {
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        }
+    }
+}
+
+const MAIN: &str = "include = [\"secret/conf.d/*.toml\", \"secret/{file.secret/which}.toml\"]\n\
+    [server]\nuser = \"www-data\"\nadmin = \"unix:admin.sock\"\nadmin_token = \"{file.secret/token}\"\n\
+    [upstream.two]\nto = [\"http://127.0.0.1:9\", \"http://127.0.0.1:1\"]\n\
+    [[site]]\nlisten = \"127.0.0.1:0\"\n\
+    error_pages = { 404 = \"secret/404.html\", 410 = \"secret/dir/../410.html\" }\n\
+    maintenance = { page = \"secret/closed.html\", while_exists = \"absent\" }\n\
+    [[site.route]]\npath = \"/word\"\nrespond = \"{file.secret/word}\"\n\
+    [[site.route]]\npath = \"/two\"\nproxy = { to = \"@two\" }\n\
+    [[site.route]]\npath = \"/old/*\"\nredirect = { file = \"secret/moved.map\" }\n\
+    [[site.route]]\npath = \"/gone\"\nrespond = { status = 410 }\n\
+    [[site.route]]\npath = \"/dir/*\"\nfiles = { root = \"htdocs\", listing = { template = \"secret/list.html\" } }\n\
+    [[site.route]]\nrespond = { status = 404 }\n\
+    [[site]]\nlisten = \"https://127.0.0.1:0\"\n\
+    tls = { certificate = \"secret/live/cert.pem\", key = \"secret/live/key.pem\", \
+            client_ca = \"secret/ca.pem\", client_auth = \"request\" }\n\
+    [[site.route]]\nrespond = \"over tls\"\n";
+
+/// Writes all files anew: each contains `word`. The certificate is a link, as certbot's are.
+fn write_secrets(folder: &Folder, word: &str) -> Authority {
+    let authority = Authority::new(word);
+    let identity = authority.issue(&["localhost"]);
+    let write = |name: &str, text: &str| drop(folder.write(&format!("secret/{name}"), text));
+    write(&format!("archive/{word}-cert.pem"), &identity.certificate);
+    write(&format!("archive/{word}-key.pem"), &identity.key);
+    write("ca.pem", &identity.certificate);
+    fs::create_dir_all(folder.path().join("secret/live")).unwrap();
+    for name in ["cert.pem", "key.pem"] {
+        let link = folder.path().join("secret/live").join(name);
+        let _ = fs::remove_file(&link);
+        symlink(format!("../archive/{word}-{name}"), link).unwrap();
+    }
+    write("dir/x", "");
+    write("token", "0123456789abcdefgh\n");
+    write("which", &format!("also-{word}"));
+    write("word", &format!("{word}\n"));
+    write("404.html", &format!("no such page: {word}"));
+    write("410.html", &format!("it is gone: {word}"));
+    write("closed.html", &format!("closed: {word}"));
+    write("list.html", &format!("{word} {{entries}}{{name}}{{/entries}}"));
+    write("moved.map", &format!("/old/page /{word}\n"));
+    write(&format!("also-{word}.toml"), &format!("[set.of-{word}]\ncompress = true\n"));
+    write(
+        &format!("conf.d/{word}.toml"),
+        &format!(
+            "[[site]]\nlisten = \"127.0.0.1:0\"\nhosts = [\"{word}.example\"]\n\
+             [[site.route]]\nrespond = \"included {word}\"\n"
+        ),
+    );
+    hide(&folder.path().join("secret"));
+    authority
+}
+
+/// Fails unless the server uses the files of `word`, and those alone.
+fn expect_word(forebay: &mut Forebay, word: &str, authority: &Authority) {
+    let reply = forebay.get("/absent");
+    assert_eq!(reply.text(), format!("no such page: {word}"), "{}", forebay.output());
+    assert_eq!(forebay.get("/word").text(), word);
+    assert_eq!(forebay.get("/gone").text(), format!("it is gone: {word}"));
+    let moved = forebay.get("/old/page");
+    assert!(moved.header("location").unwrap().ends_with(&format!("/{word}")));
+    assert_eq!(forebay.get("/dir/").text(), format!("{word} a.txt"));
+    let included = format!("GET / HTTP/1.1\r\nHost: {word}.example\r\nConnection: close\r\n\r\n");
+    assert_eq!(forebay.ask(included).text(), format!("included {word}"));
+    let tls = forebay.listener("https");
+    let mut client = connect(tls, "localhost", authority.client()).expect("the new certificate");
+    client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_eq!(client.reply().text(), "over tls");
+}
+
+fn ctl(forebay: &Forebay, arguments: &[&str]) -> (Option<i32>, String) {
+    let socket = forebay.folder.path().join("admin.sock");
+    let mut command = Command::new(program());
+    command.arg("ctl").arg(format!("--admin=unix:{}", socket.display())).args(arguments);
+    let output = command.output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(text).unwrap())
+}
+
+#[test]
+fn a_reload_can_do_what_a_start_could() {
+    if !is_root() {
+        return;
+    }
+    let folder = Folder::new();
+    folder.write("htdocs/a.txt", "a");
+    let authority = write_secrets(&folder, "first");
+    let mut forebay = serve(folder, MAIN);
+    let main = forebay.folder.path().join("site.toml");
+    fs::set_permissions(&main, fs::Permissions::from_mode(0o600)).unwrap();
+    expect_word(&mut forebay, "first", &authority);
+
+    for word in ["second", "third"] {
+        fs::remove_dir_all(forebay.folder.path().join("secret")).unwrap();
+        let authority = write_secrets(&forebay.folder, word);
+        if word == "third" {
+            let (code, text) = ctl(&forebay, &["diff"]);
+            assert_eq!(code, Some(0), "{text}");
+            let (code, text) = ctl(&forebay, &["reload"]);
+            assert_eq!(code, Some(0), "{text}");
+        } else {
+            hang_up(&mut forebay, DONE);
+        }
+        expect_word(&mut forebay, word, &authority);
+    }
+    // An error in a file that only root reads is told as at the start.
+    fs::write(forebay.folder.path().join("secret/conf.d/bad.toml"), "[[site]]\nlisten = 7\n")
+        .unwrap();
+    hang_up(&mut forebay, REFUSED);
+    assert!(forebay.output().contains("secret/conf.d/bad.toml"), "{}", forebay.output());
+    // A posted configuration gets files of the configuration on disk, and no other file of root's.
+    let secret = forebay.folder.path().join("secret");
+    fs::remove_file(secret.join("conf.d/bad.toml")).unwrap();
+    let posted = |file: &str| {
+        let listen = "[[site]]\nlisten = \"127.0.0.1:0\"\n";
+        let server = "[server]\nuser = \"www-data\"\nadmin = \"unix:admin.sock\"\n\
+                      admin_token = \"{file.secret/token}\"\n";
+        let page = format!("{server}{listen}[[site.route]]\nrespond = \"{{file.{file}}}\"\n");
+        let file = forebay.folder.write("posted.toml", page);
+        ctl(&forebay, &["replace", file.to_str().unwrap()])
+    };
+    fs::write(secret.join("other"), "of nobody else").unwrap();
+    hide(&secret);
+    let (code, text) = posted("secret/other");
+    assert_eq!(code, Some(2), "{text}");
+    let (code, text) = posted("secret/word");
+    assert_eq!((code, forebay.get("/").text()), (Some(0), "third"), "{text}");
+    let (code, text) = ctl(&forebay, &["reload"]);
+    assert_eq!(code, Some(0), "{text}");
+
+    // Changes of backends and sites need no file at all.
+    fs::remove_dir_all(&secret).unwrap();
+    fs::remove_file(main).unwrap();
+    for order in [
+        &["drain", "127.0.0.1:9"][..],
+        &["weight", "127.0.0.1:9", "3"],
+        &["undrain", "127.0.0.1:9"],
+        &["maintenance", "on", "*"],
+    ] {
+        let (code, text) = ctl(&forebay, order);
+        assert_eq!(code, Some(0), "{order:?}: {text}");
+    }
+    assert_eq!(forebay.get("/absent").text(), "closed: third");
+    let (code, text) = ctl(&forebay, &["maintenance", "off", "*"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(forebay.get("/gone").text(), "it is gone: third");
+    forebay.stop();
+}
+
+#[test]
+fn root_serves_no_page_through_the_link_of_another_user() {
+    if !is_root() {
+        return;
+    }
+    let kinds = [
+        "error_pages = { 404 = \"theirs/link\" }\n[[site.route]]\nrespond = { status = 404 }",
+        "maintenance = { page = \"theirs/link\" }\n[[site.route]]\nrespond = \"x\"",
+        "[[site.route]]\nrespond = \"{file.theirs/link}\"",
+        "[[site.route]]\nredirect = { file = \"theirs/link\" }",
+        "[[site.route]]\nfiles = { root = \"theirs\", listing = { template = \"theirs/link\" } }",
+        "tls = { certificate = \"theirs/link\", key = \"theirs/link\" }\n[[site.route]]\nrespond = \"x\"",
+        "[[site.route]]\nbasic_auth = { realm = \"x\", file = \"theirs/link\" }\nrespond = \"x\"",
+        "[[site.route]]\njwt = { key = \"theirs/link\" }\nrespond = \"x\"",
+    ];
+    let folder = Folder::new();
+    let secret = folder.write("secret", "entries of root");
+    let theirs = folder.path().join("theirs");
+    fs::create_dir(&theirs).unwrap();
+    symlink(&secret, theirs.join("link")).unwrap();
+    for path in [&theirs, &theirs.join("link")] {
+        std::os::unix::fs::lchown(path, Some(1), Some(1)).unwrap();
+    }
+    for kind in kinds {
+        let listen = if kind.starts_with("tls") { "https://127.0.0.1:0" } else { "127.0.0.1:0" };
+        let file = support::write_configuration(
+            &folder,
+            &format!("[[site]]\nlisten = \"{listen}\"\n{kind}\n"),
+        );
+        let mut command = Command::new(program());
+        let output = command.arg("check").arg(file).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr)
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ");
+        assert_eq!(output.status.code(), Some(2), "{kind}: {text}");
+        assert!(text.contains("a link of user 1"), "{kind}: {text}");
+    }
+    // The owner's link to the owner's file is followed.
+    chown(&secret, Some(1), Some(1)).unwrap();
+    let forebay = support::site(
+        folder,
+        "error_pages = { 404 = \"theirs/link\" }\n[[site.route]]\nrespond = { status = 404 }\n",
+    );
+    assert_eq!(forebay.get("/").text(), "entries of root");
+    forebay.stop();
+}
