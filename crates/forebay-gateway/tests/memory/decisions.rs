@@ -1,8 +1,10 @@
-//! `explain` says what `serve` does, for random sites, trees and requests.
+//! `explain` says what `serve` does, and no spelling of a path leads around a rule, for random
+//! sites, trees and requests.
 
 use std::path::Path;
 
 use fastrand::Rng;
+use forebay_conf::PathPattern;
 use forebay_gateway::{Question, find_answer};
 use tempfile::TempDir;
 
@@ -238,7 +240,24 @@ fn explained(
     Ok(Seen { route: answer.route, status: answer.status, location: answer.location, file })
 }
 
-/// Compares `requests` random requests to each of at least `sites` random sites.
+/// The route that refuses a request for the sent file by its own path, although it comes before the
+/// route that has sent it. Only for files routes that send the file `/x` below their root for the
+/// path `/x`, so that a file has one such path.
+fn bypassed(plan: &forebay_conf::Plan, root: &Path, target: &str, served: &Seen) -> Option<usize> {
+    let (sender, file) = (served.route?, served.file.as_ref()?);
+    let route = &plan.sites[0].routes[sender];
+    let forebay_conf::Action::Files(files) = &route.action else { return None };
+    let is_whole = |pattern: &PathPattern| *pattern == PathPattern::Prefix("/".into());
+    if files.root != root || !route.matcher.paths.iter().all(is_whole) || route.rewrite.is_some() {
+        return None;
+    }
+    let query = target.find('?').map_or("", |at| &target[at..]);
+    let own = explained(plan, root, "GET", &format!("/{file}{query}")).unwrap();
+    own.route.filter(|&rule| rule < sender && own.status == Some(403))
+}
+
+/// Compares `requests` random requests to each of at least `sites` random sites, and looks for ways
+/// around their rules.
 fn compare(seed: u64, sites: usize, requests: usize) {
     let mut differences = Vec::new();
     let mut compared = 0;
@@ -264,6 +283,11 @@ fn compare(seed: u64, sites: usize, requests: usize) {
                 compared += 1;
                 // A request that is refused before its route admits it gets none of its fields.
                 explained.route = explained.route.filter(|_| served.route.is_some());
+                if let Some(rule) = bypassed(&plan, root.path(), &target, &served) {
+                    differences.push(format!(
+                        "seed {seed}: {method} {target} gets what route {rule} refuses\n{served:?}\n{routes}"
+                    ));
+                }
                 if served != explained {
                     differences.push(format!(
                         "seed {seed}: {method} {target}\nserve:   {served:?}\nexplain: {explained:?}\n{routes}"
