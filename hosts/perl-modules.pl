@@ -161,6 +161,14 @@ sub script_caller (;$) {
 # Logs, once per script, the cause of an error that occurs because the script's package is not main.
 sub explain_failure {
     my ($error) = @_;
+    if (my ($file) = $error =~ /^Can't call method "\w+" on an undefined value at (.+) line \d+/) {
+        return if $explained{$file}++ || !open my $source, '<', $file;
+        read $source, my $text, 256 * 1024;
+        log_error("$file: `my \$r = shift` takes the request object of mod_perl, which Forebay does not have: "
+            . 'keep this script under Apache with mod_perl, or use CGI.pm and %ENV in place of $r')
+            if defined $text && $text =~ /^\s*my\s*\(?\s*\$r\s*\)?\s*=\s*(?:shift\b|\@_)/m;
+        return;
+    }
     my ($package, $name) = $error =~ /^Undefined subroutine &(\w+(?:::\w+)*)::(\w+) called at / or return;
     my $own = $script && $script->{package} or return;
     my $other = $package eq $own ? 'main' : $package eq 'main' ? $own : return;

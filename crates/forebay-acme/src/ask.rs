@@ -108,7 +108,8 @@ impl AskConnection {
                     // Return the TLS error even if the alert cannot be sent.
                     let _ = session.write_tls(&mut alert);
                     let _ = socket.write_all(&alert).await;
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+                    let words = forebay_trust::words(&error);
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, words));
                 }
                 if taken == 0 || rest.is_empty() {
                     break;

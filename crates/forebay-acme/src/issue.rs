@@ -178,7 +178,7 @@ async fn new_account(acme: &Acme, shared: Option<&SharedState>) -> Result<Accoun
 
 fn external_account(of: &conf::ExternalAccount) -> Result<ExternalAccountKey, String> {
     let key = BASE64_URL_SAFE_NO_PAD.decode(of.mac_key.as_bytes());
-    let key = key.map_err(|error| format!("`mac_key` is not base64url: {error}"))?;
+    let key = key.map_err(|_| "`mac_key` is not base64url".to_owned())?;
     Ok(ExternalAccountKey::new(of.key_id.clone(), &key))
 }
 

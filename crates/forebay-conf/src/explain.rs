@@ -86,7 +86,7 @@ fn wrong_type(message: &str, span: &Range<usize>) -> Option<Problem> {
         ),
         "a sequence" => ("a list", "put it in brackets, even a single value: [\"...\"]"),
         "a map" | "a table" => ("a table", "write keys with their values: { key = \"value\" }"),
-        "a boolean" => ("true or false", "write it without quotes"),
+        "a boolean" => ("true or false", "write true or false, without quotes"),
         "a string" => ("a string", HELP_STRING),
         other => (other, ""),
     };
@@ -129,8 +129,12 @@ fn syntax(message: &str, span: &Range<usize>, text: &str) -> Problem {
     if message.contains("recursion") {
         return problem.help("no key of a configuration is nested as deep as this");
     }
-    if let Some(bare) = bare_value(text, span.start) {
-        return problem.help(format!("put a text in quotes: {bare}"));
+    if let Some((key, value)) = bare_value(text, span.start) {
+        let switch = switch(value).filter(|_| takes_boolean(key));
+        return problem.help(match switch {
+            Some(switch) => format!("write {key} = {switch}"),
+            None => format!("put a text in quotes: {key} = \"{value}\""),
+        });
     }
     if message.contains("unclosed") || message.contains("string, expected `") {
         return problem.help("a quote or bracket is opened before this and not closed");
@@ -138,9 +142,31 @@ fn syntax(message: &str, span: &Range<usize>, text: &str) -> Problem {
     problem.help("a line is [table], [[list of tables]] or key = value; # begins a comment")
 }
 
-/// Returns `key = "value"` for a line whose value is a text without quotes. Returns `None` for
+/// Returns the boolean that a word means in the configurations of other servers.
+fn switch(word: &str) -> Option<bool> {
+    match word.to_ascii_lowercase().as_str() {
+        "on" | "yes" | "enabled" | "true" => Some(true),
+        "off" | "no" | "disabled" | "false" => Some(false),
+        _ => None,
+    }
+}
+
+/// Returns true if a key of this name may be true or false in one of the tables.
+fn takes_boolean(key: &str) -> bool {
+    let schema: serde_json::Value = serde_json::from_str(&crate::schema()).unwrap_or_default();
+    let is_boolean = |kind: &serde_json::Value| kind.to_string().contains("\"boolean\"");
+    let tables = schema["$defs"].as_object().into_iter().flatten().map(|(_, table)| table);
+    tables.filter_map(|table| table["properties"].get(key)).any(|kind| {
+        match kind["$ref"].as_str().and_then(|at| at.strip_prefix("#/$defs/")) {
+            Some(name) => is_boolean(&schema["$defs"][name]),
+            None => is_boolean(kind),
+        }
+    })
+}
+
+/// Returns the key and the value of a line whose value is a text without quotes. Returns `None` for
 /// other lines.
-fn bare_value(text: &str, offset: usize) -> Option<String> {
+fn bare_value(text: &str, offset: usize) -> Option<(&str, &str)> {
     let offset = offset.min(text.len());
     let bytes = text.as_bytes();
     let start = bytes[..offset].iter().rposition(|&b| b == b'\n').map_or(0, |newline| newline + 1);
@@ -150,5 +176,5 @@ fn bare_value(text: &str, offset: usize) -> Option<String> {
     let word = |c: char| c.is_alphanumeric() || "_.:/*-".contains(c);
     let plain = !value.is_empty() && value.len() < 80 && value.chars().all(word);
     let named = !key.is_empty() && key.len() < 40 && key.chars().all(word);
-    (plain && named).then(|| format!("{key} = \"{value}\""))
+    (plain && named).then_some((key, value))
 }

@@ -57,8 +57,8 @@ pub(crate) use places::places;
 pub use proxy::{HostField, Proxy, Redirects};
 pub use relay::Relay;
 pub use route::{
-    BasicAuth, Cgi, DigestAuth, Fastcgi, Files, Listing, Multiplex, PathParameters, Precompressed,
-    Redirect, Respond, Route, Scgi, ScriptsBelow, Symlinks, Uwsgi,
+    BasicAuth, Cgi, DigestAuth, Fastcgi, Files, Listing, Multiplex, OnAbort, PathParameters,
+    Precompressed, Redirect, Respond, Route, Scgi, ScriptsBelow, Symlinks, Uwsgi,
 };
 pub use shape::{
     AllOrList, At, BoolOr, NumberOrText, OneOrMany, Size, SizeText, StatusText, Table, TextOr, Time,

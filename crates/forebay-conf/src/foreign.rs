@@ -105,6 +105,7 @@ const NAMES: &[(&str, Ours)] = &[
     ),
     ("proxy_buffering fastcgi_buffering flush_interval flushpackets", Key("buffer")),
     ("proxy_request_buffering fastcgi_request_buffering", Key("request_buffering")),
+    ("proxy_ignore_client_abort fastcgi_ignore_client_abort", Key("on_abort")),
     (
         "proxy_buffers proxy_buffer_size fastcgi_buffers fastcgi_buffer_size large_client_header_buffers client_header_buffer_size client_body_buffer_size",
         Nothing("buffers grow as needed, up to [server.limits]"),

@@ -81,7 +81,7 @@ pub use regex::Regex;
 pub use relay::Relay;
 pub use retry::{StatusRanges, StatusRetry};
 pub use route::{
-    Access, Action, AppServer, BasicAuth, Cgi, DigestAuth, Fastcgi, Files, Multiplex,
+    Access, Action, AppServer, BasicAuth, Cgi, DigestAuth, Fastcgi, Files, Multiplex, OnAbort,
     PathParameters, Redirect, Respond, Route, ScriptsBelow, ServerProtocol, Symlinks,
 };
 pub use secret::Secret;

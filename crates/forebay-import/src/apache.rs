@@ -31,6 +31,7 @@ mod syntax;
 mod targets;
 mod unread;
 mod vhosts;
+mod wsgi;
 
 use std::path::{Path, PathBuf};
 

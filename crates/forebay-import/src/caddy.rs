@@ -4,7 +4,6 @@ mod addresses;
 mod around;
 mod block;
 mod certificates;
-mod complement;
 mod expression;
 mod files;
 mod fill;

@@ -193,7 +193,9 @@ impl DraftRoute {
 
     fn drop_answer(&mut self) {
         ANSWERS.iter().for_each(|answer| self.keys.remove(answer));
-        for key in ["fallback", "fallback_to", "buffer", "request_buffering", "sendfile_root"] {
+        for key in
+            ["fallback", "fallback_to", "buffer", "on_abort", "request_buffering", "sendfile_root"]
+        {
             self.keys.remove(key);
         }
     }

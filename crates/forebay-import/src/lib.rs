@@ -13,6 +13,7 @@ mod accept;
 mod apache;
 mod caddy;
 mod closed;
+mod complement;
 mod directive;
 mod draft;
 mod expect;

@@ -5,7 +5,8 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use crate::apache::{self, TOO_MANY};
-use crate::draft::{CLOSED, Draft, DraftRoute, DraftSite};
+use crate::complement;
+use crate::draft::{CLOSED, Draft, DraftRoute, DraftSite, Note};
 use crate::keys::Keys;
 use crate::matcher::Matcher;
 use crate::print;
@@ -27,6 +28,8 @@ pub struct Refusals {
     pub fallback: Option<String>,
     /// True if one route refuses all requests.
     pub refuses_all: bool,
+    /// The lines without a route that refuse nothing, such as a `RewriteRule`.
+    pub lost: Vec<String>,
 }
 
 /// Reads the access files below directories. Each mount is a URL path, such as `/` or `/static`,
@@ -62,14 +65,25 @@ pub fn refusals(
     };
     let allows_listing = routes.iter().all(has_listing);
     let fallback = routes.iter().find_map(|route| fallback(route, keys));
-    let mut found = RefusedRoutes { mounts, base, files: draft.access_files, kept: Vec::new() };
+    let mut found = RefusedRoutes {
+        mounts,
+        base,
+        files: draft.access_files,
+        kept: Vec::new(),
+        open: Vec::new(),
+    };
     routes.into_iter().for_each(|route| found.add(route));
     let unread = draft.notes.0.iter().filter_map(|note| match &*note.directive {
         ".htaccess" => Some(format!("{}: {}", found.shown(&note.file), note.next)),
         _ => note.next.contains(TOO_MANY).then(|| note.next.clone()),
     });
     let unread: Vec<String> = unread.collect();
-    let found = found.finish(keys);
+    let is_line = |note: &&Note| !note.file.is_empty() && note.directive != ".htaccess";
+    let lines = draft.notes.0.iter().filter(is_line).map(|note| found.shown(&note.to_string()));
+    let lines: Vec<String> = lines.collect();
+    let mut found = found.finish(keys);
+    let is_shown = |line: &String| found.notes.iter().any(|note| note == line);
+    found.lost.extend(lines.into_iter().filter(|line| !is_shown(line)));
     Ok(Refusals { allows_listing, fallback, notes: [unread, found.notes].concat(), ..found })
 }
 
@@ -94,8 +108,10 @@ struct RefusedRoutes<'a> {
     mounts: Vec<(&'a str, String)>,
     base: String,
     files: Vec<PathBuf>,
-    /// The routes that refuse requests.
+    /// The routes that refuse requests, and the rewrites and redirects of the access files.
     kept: Vec<DraftRoute>,
+    /// The routes so far that serve files to all clients.
+    open: Vec<DraftRoute>,
 }
 
 /// The start of the comment of a line without a translation.
@@ -127,6 +143,16 @@ impl RefusedRoutes<'_> {
             && (status == Some(404) || route.comments.iter().any(is_ours))
             && !route.comments.iter().any(|c| c.starts_with(UNTRANSLATED) && !is_ours(c));
         if ((status.is_none() || is_ours) && !has_gate) || is_harmless(&route) {
+            let has = |key: &str| route.keys.get(key).is_some();
+            if (has("rewrite") || has("redirect")) && !route.place.file.is_empty() {
+                // The import repeats a rule for each directory with its own rules.
+                self.kept.retain(|kept| kept.place != route.place || kept.keys != route.keys);
+                self.kept.push(DraftRoute { source: self.source(&route), ..route });
+            } else if has("cgi") && route.matcher.suffixes.is_empty() && !route.passes_on() {
+                self.close_handler(route);
+            } else if has("files") && !self.refuses(&route.matcher) {
+                self.open.push(route);
+            }
             return;
         }
         let is_whole = route.keys.get("deny") == Some(&Value::from("all"));
@@ -142,9 +168,84 @@ impl RefusedRoutes<'_> {
             kept.comments.push(SOME.into());
         }
         let kept = kept.respond(status.filter(|_| !has_gate).unwrap_or(403));
-        if !self.kept.iter().any(|other| other.matcher.covers(&kept.matcher)) {
-            self.kept.retain(|other| !kept.matcher.covers(&other.matcher));
+        if !self.refuses(&kept.matcher) {
+            let refuses = |route: &DraftRoute| route.keys.get("respond").is_some();
+            self.kept.retain(|other| !refuses(other) || !kept.matcher.covers(&other.matcher));
+            self.grant(&kept);
             self.kept.push(kept);
+        }
+    }
+
+    /// Returns true if a route so far refuses all requests of a matcher.
+    fn refuses(&self, matcher: &Matcher) -> bool {
+        let mut refusals = self.kept.iter().filter(|route| route.keys.get("respond").is_some());
+        refusals.any(|route| route.matcher.covers(matcher))
+    }
+
+    /// Keeps the files that an access file grants within a directory that `closed` refuses.
+    fn grant(&mut self, closed: &DraftRoute) {
+        for route in &self.open {
+            let is_granted = !route.matcher.suffixes.is_empty()
+                && closed.matcher.covers(&route.matcher)
+                && !self.kept.iter().any(|kept| kept.matcher == route.matcher);
+            let root = match route.keys.get("files").filter(|_| is_granted) {
+                Some(Value::Table(files)) => files.get("root"),
+                root => root,
+            };
+            let Some(Value::Text(root)) = root else { continue };
+            let mut granted = route.clone();
+            granted.source = self.source(route);
+            granted.keys = Table::default().with("files", root.as_str());
+            granted.comments = vec!["Apache grants these files.".into()];
+            self.kept.push(granted);
+        }
+    }
+
+    /// Refuses the scripts of a directory with `SetHandler cgi-script`, because the site would send
+    /// their source.
+    fn close_handler(&mut self, route: DraftRoute) {
+        let source = self.source(&route);
+        let mut kept = DraftRoute { source, ..route };
+        whole_directories(&mut kept.matcher);
+        let root = match kept.keys.get("cgi") {
+            Some(Value::Text(root)) => self.shown(root),
+            _ => String::new(),
+        };
+        kept.comments = vec![format!(
+            "{UNTRANSLATED}{} Apache runs these files as scripts: in place of this route, write \
+             cgi = {}",
+            kept.source,
+            Value::from(root)
+        )];
+        self.kept.push(kept.respond(403));
+    }
+
+    /// Leaves the directories out of a refusal that a deeper access file grants to all. Returns
+    /// false if the refusal has another form, so that it holds for these directories, too.
+    fn leave_out(&self, closed: &mut DraftRoute) -> bool {
+        let is_plain = closed.matcher.regex.is_none() && closed.matcher.suffixes.is_empty();
+        let mut except: Vec<String> = Vec::new();
+        for route in &self.open {
+            let matcher = &route.matcher;
+            let is_directory = matcher.suffixes.is_empty()
+                && matcher.regex.is_none()
+                && closed.matcher.covers(matcher)
+                && *matcher != closed.matcher;
+            if is_directory {
+                except.extend(matcher.paths.iter().cloned());
+            }
+        }
+        if except.is_empty() {
+            return true;
+        }
+        let regex = complement::without(&closed.matcher.paths, &except).filter(|_| is_plain);
+        match regex {
+            Some(regex) => {
+                closed.matcher.paths.clear();
+                closed.matcher.regex = Some(regex);
+                true
+            }
+            None => false,
         }
     }
 
@@ -178,13 +279,29 @@ impl RefusedRoutes<'_> {
     }
 
     /// Returns the routes as a text.
-    fn finish(self, keys: &Keys) -> Refusals {
+    fn finish(mut self, keys: &Keys) -> Refusals {
+        let mut all = std::mem::take(&mut self.kept);
+        for route in all.iter_mut().filter(|route| route.keys.get("respond").is_some()) {
+            if !self.leave_out(route) {
+                route.comments.push(format!(
+                    "{UNTRANSLATED}{}: a directory below is open in Apache: write a route for it \
+                     before this one",
+                    route.source
+                ));
+            }
+        }
+        self.kept = all;
         let mut draft = alone(self.kept.clone());
         if !self.kept.is_empty() {
             crate::accept::accept(&mut draft, keys);
         }
         let mut found = Refusals::default();
-        for route in draft.sites.iter().flat_map(|site| &site.routes) {
+        for route in draft.sites.iter_mut().flat_map(|site| &mut site.routes) {
+            if let Some(Value::Text(root)) = route.keys.get("files") {
+                let root = self.shown(&format!("{root}/"));
+                let root = root.trim_end_matches('/');
+                route.keys.set("files", if root.is_empty() { "." } else { root });
+            }
             found.routes.push_str(&print::route_text(&route.source, route));
             found.refuses_all |= route.matcher.covers(&Matcher::path("/*"));
             for comment in &route.comments {
@@ -252,6 +369,60 @@ fn is_harmless(route: &DraftRoute) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn deeper_files_grant_what_outer_files_refuse() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in [
+            ("data/.htaccess", "Require all denied"),
+            (
+                "data/assets/.htaccess",
+                "<FilesMatch \\.(css|js)$>\nRequire all granted\n</FilesMatch>\nRequire all denied",
+            ),
+            ("data/code/.htaccess", "<FilesMatch \\.php$>\nRequire all granted\n</FilesMatch>"),
+            ("data/open/.htaccess", "Require all granted"),
+            ("bin/.htaccess", "SetHandler cgi-script\nOptions +ExecCGI"),
+            (
+                ".htaccess",
+                "RewriteEngine On\nRewriteRule ^rest/(.*)$ rest.cgi/$1 [NE]\nSubstitute s/a/b/",
+            ),
+        ] {
+            let file = dir.path().join(name);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
+        }
+        let found = refusals(dir.path(), &[("/", ".")], &[".cgi"]).unwrap();
+        let routes: Vec<&str> = found.routes.split("[[site.route]]").skip(1).collect();
+        let at = |text: &str| {
+            let at = routes.iter().position(|route| route.contains(text));
+            at.unwrap_or_else(|| panic!("{text}: {}", found.routes))
+        };
+        assert!(routes[at("\"/data/assets/*\"")].contains("files = \"data/assets\""));
+        assert!(at("\"/data/assets/*\"") < at("^/data"), "{}", found.routes);
+        let closed = routes[at("^/data")];
+        let line = closed.lines().find(|line| line.contains("path_regex")).unwrap();
+        let text = line.split_once('"').unwrap().1.trim_end_matches('"');
+        let regex = forebay_conf::Regex::new(text, false).unwrap();
+        for (path, is_refused) in [
+            ("/data", true),
+            ("/data/x", true),
+            ("/data/assets/x.txt", true),
+            ("/data/code/x.php", true),
+            ("/data/opener", true),
+            ("/data/open/x", false),
+            ("/data/Open/x", true),
+        ] {
+            assert_eq!(regex.is_match(path.as_bytes()), is_refused, "{path}: {text}");
+        }
+        assert!(routes[at("\"/bin/*\"")].contains("403"), "{}", found.routes);
+        assert!(routes[at("\"/rest/*\"")].contains("rewrite = \"/rest.cgi/{rest}\""));
+        let said = [found.notes.clone(), found.lost.clone()].concat().join("\n");
+        for part in
+            ["cgi = \"bin\"", ".htaccess:3: Substitute", "data/code/.htaccess:1: <FilesMatch"]
+        {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+    }
 
     /// Returns the refusals of a directory `a` with this access file.
     fn of(rules: &str) -> Refusals {

@@ -143,6 +143,12 @@ impl Link {
         self.incoming.has_ended()
     }
 
+    /// Returns true if the other end has reset or dropped the connection, so that it reads nothing
+    /// any more.
+    pub fn is_reset(&self) -> bool {
+        self.incoming.is_broken.get() || self.outgoing.is_broken.get()
+    }
+
     /// Returns true if unread bytes have arrived.
     pub fn has_input(&self) -> bool {
         self.peek() == Some(true)

@@ -27,6 +27,10 @@ impl Link {
         match self.0 {}
     }
 
+    pub fn is_reset(&self) -> bool {
+        match self.0 {}
+    }
+
     pub fn peek(&self) -> Option<bool> {
         match self.0 {}
     }

@@ -300,6 +300,12 @@ impl Socket {
         self.shared.peek()
     }
 
+    /// Returns true if the peer has reset the connection. The end of the peer's sending direction is
+    /// no reset. Costs a system call.
+    pub fn is_reset(&self) -> bool {
+        self.shared.is_reset()
+    }
+
     /// Returns true if an idle connection is useless: closed, or with unsolicited bytes. Costs no
     /// system call. Does not detect a close that the event loop has not reported yet.
     pub fn is_stale(&self) -> bool {

@@ -28,12 +28,10 @@ impl FixedReply {
     }
 
     /// Returns true if the reply becomes an error reply. A gRPC client then gets a gRPC status.
-    /// Another client gets the error page for the status, if there is one and the route has no
-    /// text.
+    /// Another client gets the error page for the status, or Forebay's short page, if the route has
+    /// no text.
     fn is_error(&self, exchange: &Exchange) -> bool {
-        self.respond.status >= 400
-            && (exchange.reply.is_to_grpc()
-                || self.respond.body.is_empty() && exchange.reply.has_page(self.respond.status))
+        self.respond.status >= 400 && (exchange.reply.is_to_grpc() || self.respond.body.is_empty())
     }
 }
 

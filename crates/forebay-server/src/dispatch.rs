@@ -2,6 +2,7 @@
 
 mod destination;
 
+use forebay_conf::OnAbort;
 use forebay_net::fault::Fault;
 use forebay_net::limit::Limit;
 use forebay_net::request_fields::RequestFields;
@@ -111,8 +112,8 @@ fn note_gate(stream: &Stream, gate: &dyn Gate) {
     }
 }
 
-/// Lets the origin answer. If the client disconnects, and the origin ends with its client
-/// (`Origin::ends_with_client`), abandons the answer and returns a fault.
+/// Lets the origin answer. If the client leaves, the route's `on_abort` decides: abandons the answer,
+/// or lets the origin finish and drops its output. Returns a fault in both cases.
 async fn serve_client(
     stream: &Stream,
     route: &Route,
@@ -124,20 +125,39 @@ async fn serve_client(
     if !route.origin.ends_with_client() {
         return route.origin.serve(exchange).await;
     }
-    tokio::select! {
-        biased;
-        outcome = route.origin.serve(exchange) => outcome?,
-        () = stream.cancelled() => return Err(client_left()),
-        error = stream.drain_for_ever() => return Err(Fault::client_closed(&error, Limit::Write)),
+    stream.begin_answer(route.on_abort);
+    if exchange.reply.is_to_grpc() {
+        // A call may be a stream of messages. Its deadline, if any, is in the request.
+        stream.set_live();
     }
-    if !stream.has_backlog() {
-        return Ok(());
-    }
+    let outcome = serve_or_leave(stream, route, exchange).await;
+    stream.begin_answer(OnAbort::Cancel);
+    outcome?;
     // The origin has returned, and can serve other requests while the backlog is written.
+    if stream.has_backlog() { exchange.reply.drain().await } else { Ok(()) }
+}
+
+async fn serve_or_leave(
+    stream: &Stream,
+    route: &Route,
+    exchange: &mut Exchange,
+) -> Result<(), Fault> {
+    let mut serving = route.origin.serve(exchange);
     tokio::select! {
         biased;
-        drained = exchange.reply.drain() => drained,
-        () = stream.cancelled() => Err(client_left()),
+        outcome = &mut serving => match stream.lost() {
+            Some(kind) => Err(Fault::client_closed(&kind.into(), Limit::Write)),
+            None => outcome,
+        },
+        () = stream.ended_by_client() => Err(client_left()),
+        error = stream.drain_for_ever() => {
+            if stream.lose(&error) {
+                // An endless reply must not run on for ever, although its application is never
+                // silent. Box the future, so that other requests reserve no memory for it.
+                let _ = Box::pin(tokio::time::timeout(route.runs_on, serving)).await;
+            }
+            Err(Fault::client_closed(&error, Limit::Write))
+        }
     }
 }
 

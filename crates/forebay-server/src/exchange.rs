@@ -53,9 +53,8 @@ pub trait Origin {
         self.wrapped().is_some_and(|wrapped| wrapped.may_fall_back())
     }
 
-    /// Returns true if the server drops the future of `serve` when the client closes the
-    /// connection. This also happens if the client closes only its sending side, as in nginx for
-    /// proxied requests.
+    /// Returns true if `serve` may take so long that the client leaves meanwhile. The server then
+    /// drops the future of `serve`, or lets it finish without the client (`on_abort`).
     fn ends_with_client(&self) -> bool {
         self.wrapped().is_none_or(|wrapped| wrapped.ends_with_client())
     }

@@ -2,11 +2,12 @@
 //! of the current request.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use forebay_conf::Level;
+use forebay_conf::{Level, OnAbort};
 use forebay_net::limit::Limit;
 use forebay_net::thread::Thread;
 use forebay_net::timing::StepTimer;
@@ -52,6 +53,21 @@ pub struct SharedState {
     pub timer: StepTimer,
     /// Reply bytes that the client has not accepted yet.
     pub backlog: Backlog,
+    /// What happens if the client leaves. Applies while an origin answers.
+    pub on_abort: Cell<OnAbort>,
+    /// Set if the client has left, and the request runs on. Nothing is written any more.
+    pub lost: Cell<Option<io::ErrorKind>>,
+    /// True if the reply has no end that could be waited for: an event stream, or gRPC.
+    pub is_live: Cell<bool>,
+}
+
+/// The way in which a client has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// The client has closed its sending side. It may still read.
+    Closed,
+    /// The client has cancelled the request or reset its connection.
+    Gone,
 }
 
 /// Reason to end a stream before its reply ends.

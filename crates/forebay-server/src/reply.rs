@@ -31,7 +31,7 @@ pub(crate) use cors::is_preflight;
 use filter::PageStart;
 pub(crate) use grpc::{is_call as is_grpc_call, is_head_of_grpc};
 pub use redirect::InternalRedirect;
-pub use rules::{Rules, is_unbuffered_field};
+pub use rules::{Rules, is_live_type, is_unbuffered_field};
 
 /// Length of a reply's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,11 +248,6 @@ impl Reply {
         self.pages.clone()
     }
 
-    /// Returns true if an error page for `status` is configured.
-    pub fn has_page(&self, status: u16) -> bool {
-        self.pages.as_ref().is_some_and(|pages| pages.of(status).is_some())
-    }
-
     /// Limits the speed of the body.
     pub(crate) fn limit_bandwidth(&mut self, limit: Option<BandwidthLimit>) {
         self.pace = limit.map(|limit| Box::new(pace::Pace::new(limit)));
@@ -359,6 +354,16 @@ impl Reply {
     /// to send a file.
     pub fn skip_sendfile_scan(&mut self) {
         self.may_name_files = false;
+    }
+
+    /// Records that the reply goes on for as long as the client stays; see [`is_live_type`].
+    pub fn set_live(&mut self) {
+        self.stream().set_live();
+    }
+
+    /// Returns true if the reply goes on for as long as the client stays.
+    pub fn is_live(&self) -> bool {
+        self.stream().is_live()
     }
 
     /// Skips the search for unbuffered fields. The caller guarantees that [`is_unbuffered_field`]

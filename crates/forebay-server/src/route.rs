@@ -4,10 +4,11 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_conf::{
     AjpFront, BandwidthLimit, Clients, Cors, EncodedSlashes, ErrorPages, HostPattern, Listen,
-    RouteTimeouts,
+    OnAbort, RouteTimeouts,
 };
 use forebay_net::counters::RouteCounters;
 use forebay_net::request_fields::RequestFields;
@@ -127,6 +128,10 @@ pub struct Route {
     pub timeouts: RouteTimeouts,
     /// Maximum size of a request body in bytes.
     pub max_body: u64,
+    /// What happens to a request whose client has left.
+    pub on_abort: OnAbort,
+    /// Time limit of a request that runs on after its client has left.
+    pub runs_on: Duration,
     /// True if reply bytes that a slow client does not accept are buffered.
     pub buffer: bool,
     /// True if the complete request body is read before the origin is called.

@@ -4,12 +4,15 @@
 //! The connections of each protocol, such as `http1::connection`, interpret requests and decide
 //! when a connection ends.
 
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
+use forebay_conf::OnAbort;
 use forebay_net::socket::{Socket, yield_to_readers};
 use forebay_net::thread::Thread;
 use forebay_net::timing::{Step, StepTimer, Steps};
@@ -22,7 +25,7 @@ use crate::backlog::Backlog;
 use crate::http1::stream::{self as http1, Http1};
 use crate::http2::stream::Http2;
 use crate::http3::stream::Http3;
-use crate::part::{Abort, Accepted, Head, HeadEnd, Part, SharedState};
+use crate::part::{Abort, Accepted, Head, HeadEnd, Left, Part, SharedState};
 
 mod ajp;
 mod backlog;
@@ -276,8 +279,11 @@ impl Stream {
     }
 
     /// Writes a part of a reply as fast as the client accepts it. If `keeps`, the backlog stores
-    /// the bytes that the client does not accept at once.
+    /// the bytes that the client does not accept at once. Drops the part if the client has left.
     pub async fn write(&self, part: Part<'_>, keeps: bool) -> io::Result<()> {
+        if self.lost().is_some() {
+            return Ok(());
+        }
         match self {
             Self::Http1(_) => {
                 let size = part.chunk_size();
@@ -343,6 +349,9 @@ impl Stream {
         length: u64,
         ends: bool,
     ) -> io::Result<()> {
+        if self.lost().is_some() {
+            return Ok(());
+        }
         match self {
             Self::Http1(stream) => stream.socket.send_file(file, offset, length).await,
             Self::Http2(stream) => stream.send_file(file, offset, length, ends).await,
@@ -407,17 +416,82 @@ impl Stream {
         }
     }
 
-    /// Waits until the client disconnects or cancels the request. Over HTTP/1, a client may close
-    /// only its sending side and still read. So if a body or further requests are then unread,
-    /// waits forever.
-    pub async fn cancelled(&self) {
-        match self {
-            Self::Http1(stream) => stream.closed_by_client().await,
-            Self::Http2(stream) => stream.cancelled().await,
-            Self::Http3(stream) => Box::pin(stream.cancelled()).await,
-            Self::Ajp(stream) => stream.socket.wait_for_close().await,
-            Self::Included(stream) => Box::pin(stream.parent.cancelled()).await,
+    /// Sets what happens if the client leaves while an origin answers.
+    pub(crate) fn begin_answer(&self, on_abort: OnAbort) {
+        self.shared().on_abort.set(on_abort);
+        self.shared().is_live.set(false);
+    }
+
+    /// Returns true if the reply goes on for as long as the client stays: an event stream or gRPC.
+    pub fn is_live(&self) -> bool {
+        self.shared().is_live.get()
+    }
+
+    pub(crate) fn set_live(&self) {
+        self.shared().is_live.set(true);
+    }
+
+    /// Returns the error of the write that showed that the client has left, if the request runs on.
+    pub(crate) fn lost(&self) -> Option<io::ErrorKind> {
+        self.shared().lost.get()
+    }
+
+    /// Records that the client has left, if the request is to run on. Further output is dropped.
+    /// Returns false, and does nothing, if the request ends with its client.
+    pub(crate) fn lose(&self, error: &io::Error) -> bool {
+        let runs_on = self.shared().on_abort.get() == OnAbort::Finish && !self.is_live();
+        if runs_on && self.lost().is_none() {
+            self.shared().lost.set(Some(error.kind()));
+            *self.backlog().0.borrow_mut() = None;
         }
+        runs_on
+    }
+
+    /// Waits until the client has left, and the request ends because of this.
+    ///
+    /// Nothing wakes this future when an event stream begins. So each time that the request's task
+    /// wakes up, it must poll the origin's future first and this future afterwards.
+    pub(crate) async fn ended_by_client(&self) {
+        let left = self.left().await;
+        poll_fn(|_| match self.shared().on_abort.get() {
+            OnAbort::Stop => Poll::Ready(()),
+            OnAbort::Cancel if left == Left::Gone => Poll::Ready(()),
+            _ if self.is_live() => Poll::Ready(()),
+            OnAbort::Cancel | OnAbort::Finish => Poll::Pending,
+        })
+        .await;
+    }
+
+    /// Waits until the client has cancelled the request or reset its connection.
+    pub async fn cancelled(&self) {
+        if self.left().await == Left::Closed {
+            std::future::pending().await
+        }
+    }
+
+    /// Waits until the client leaves. Over HTTP/1, a client may close only its sending side and
+    /// still read. So if a body or further requests are then unread, waits forever.
+    async fn left(&self) -> Left {
+        let socket = match self {
+            Self::Http1(stream) => {
+                stream.closed_by_client().await;
+                &stream.socket
+            }
+            Self::Ajp(stream) => {
+                stream.socket.wait_for_close().await;
+                &stream.socket
+            }
+            Self::Http2(stream) => {
+                stream.cancelled().await;
+                return Left::Gone;
+            }
+            Self::Http3(stream) => {
+                Box::pin(stream.cancelled()).await;
+                return Left::Gone;
+            }
+            Self::Included(stream) => return Box::pin(stream.parent.left()).await,
+        };
+        if socket.is_reset() { Left::Gone } else { Left::Closed }
     }
 
     /// Ends the stream so that the client recognizes the reply as incomplete.

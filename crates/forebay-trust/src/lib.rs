@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod words;
+
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
@@ -15,6 +17,8 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{
     CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme,
 };
+
+pub use words::{of_certificate, words};
 
 /// Certificates that a client trusts.
 #[derive(Clone, Debug, Default)]

@@ -2,7 +2,7 @@
 
 use forebay_net::fault::Fault;
 use forebay_net::head::{Request, moving_method};
-use forebay_server::reply::{Length, Reply};
+use forebay_server::reply::{Length, Reply, is_live_type};
 use forebay_wire::cgi::requested_port;
 use forebay_wire::fields::{FieldRef, of_lines};
 use forebay_wire::http1::{
@@ -144,6 +144,14 @@ pub async fn inform(reply: &mut Reply, head: &ResponseHead, bytes: &[u8]) -> Res
         field.known == KnownField::ContentLength
     });
     reply.inform(head.status, head.reason.of(bytes), &lines).await
+}
+
+/// Notes if the reply with this head is an event stream or gRPC.
+pub fn note_live(reply: &mut Reply, fields: &[Field], bytes: &[u8]) {
+    let is_type = |field: &&Field| field.known == KnownField::ContentType;
+    if fields.iter().find(is_type).is_some_and(|field| is_live_type(field.value.of(bytes))) {
+        reply.set_live();
+    }
 }
 
 /// Ends the head of `reply` after the last field. The length of the body comes from the backend's

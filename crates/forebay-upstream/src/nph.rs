@@ -10,7 +10,7 @@ use forebay_wire::cgi::{NphHead, NphParser};
 use forebay_wire::http1::{BodyDecoder, HeadError, Http1Limits, KnownField, encode};
 use forebay_wire::reply::{ReplyError, ReplyReader, ReplyStep};
 
-use crate::fields::{end_head, inform};
+use crate::fields::{end_head, inform, note_live};
 use crate::script_reply::OutputLimit;
 use crate::upgrade;
 
@@ -116,6 +116,7 @@ impl NphReply {
             reply.close_after();
         }
         reply.begin(head.status, head.reason.of(bytes));
+        note_live(reply, &head.fields, bytes);
         let is_length =
             |field: &forebay_wire::http1::Field| field.known == KnownField::ContentLength;
         encode::forward_response_fields(reply.field_lines(), head, bytes, is_length);

@@ -15,6 +15,7 @@ use forebay_wire::http1::{Field, Http1Limits, KnownField};
 use forebay_wire::reply::{ReplyReader, ReplyStep};
 use forebay_wire::sendfile;
 
+use crate::fields::note_live;
 use crate::upgrade;
 
 /// Maximum number of bytes that are held until the script ends or pauses. A short reply then gets a
@@ -234,6 +235,7 @@ impl ScriptReply {
             return Ok(());
         }
         reply.begin(head.status, head.reason.of(bytes));
+        note_live(reply, &head.fields, bytes);
         let (mut has_date, mut names_files) = (false, false);
         for field in &head.fields {
             if is_passed(field.known) {

@@ -28,6 +28,11 @@ impl HelpedProcess {
         Ok(HelpedProcess { child, at_end })
     }
 
+    /// Asks the process group of the process to end, with SIGTERM.
+    pub fn terminate_group(&self) {
+        self.child.terminate_group();
+    }
+
     /// Waits for the end of the process and lets the helper reap it. The children of this process
     /// keep running.
     pub async fn wait(&self) -> io::Result<ExitStatus> {

@@ -224,14 +224,19 @@ impl Lease {
         Ok((socket, Tunnelled::new(self)))
     }
 
-    /// Lets the script run for at most one second although no client waits for its reply any more.
-    /// Most scripts end in this time, and their workers can continue. The rest of a script usually
-    /// takes less CPU time than the start of a new worker.
+    /// Asks the worker to end, with SIGTERM, because no client waits for the reply any more. A worker
+    /// that still runs after a second is killed.
     pub async fn abandon(mut self) {
         if self.has_request
             && let Some(worker) = &self.worker
         {
             worker.shared.begin_request(b"");
+        }
+        // A worker that has already begun the next request has finished this one, and continues.
+        if self.go_on(&mut Vec::new()).is_ok()
+            && let Some(worker) = &self.worker
+        {
+            worker.shared.terminate();
         }
         let _ = tokio::time::timeout(LAST_MOMENT, async {
             let mut output = Vec::new();

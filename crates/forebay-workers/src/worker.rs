@@ -367,6 +367,16 @@ impl WorkerShared {
         }
     }
 
+    /// Asks the worker's process group to end, with SIGTERM. The worker gets no further request.
+    pub(crate) fn terminate(&self) {
+        let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
+        self.retired.store(true, Ordering::Relaxed);
+        life.killed.get_or_insert(Killed::LeaseDropped);
+        if !life.reaped {
+            self.child.terminate_group();
+        }
+    }
+
     pub(crate) fn killed(&self) -> Option<Killed> {
         self.life.lock().unwrap_or_else(PoisonError::into_inner).killed
     }

@@ -405,6 +405,22 @@ async fn warnings_of_the_package_are_logged_once() {
 }
 
 #[tokio::test]
+async fn a_script_for_mod_perl_is_named_in_the_log() {
+    let scripts = Scripts::new();
+    let handler = scripts.add("r.pl", "#!/usr/bin/perl\nmy $r = shift;\n$r->print('a');\n");
+    let other = scripts.add("o.pl", "#!/usr/bin/perl\nmy $o; $o->print('a');\n");
+    for mode in IN_PLACE {
+        let app = scripts.start_mode(mode);
+        for script in [&handler, &other, &handler] {
+            assert_eq!(ask(&app, script, "").await.0, EndKind::Status(500), "{mode:?}");
+        }
+        let count = |text: &str| scripts.log().matches(text).count();
+        until("the advice", || count("request object of mod_perl") > 0).await;
+        assert!(!scripts.log().contains("o.pl: `my $r"), "{}", scripts.log());
+    }
+}
+
+#[tokio::test]
 async fn a_script_that_becomes_another_program_is_no_crash() {
     let scripts = Scripts::new();
     let exec = scripts.add("exec.pl", "#!/usr/bin/perl\nprint 'a '; exec 'echo -n b'");

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use forebay_conf::{Level, Listen, Plan, Site, files};
+use forebay_conf::{AccessLog, Level, Listen, Plan, Site, files};
 use forebay_gateway::{Origins, SiteTls, Starts, check, check_spool, expect, start_helper};
 use forebay_net::handover::Takeover;
 use forebay_net::handover::launcher::Program;
@@ -161,6 +161,8 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
     }
     check_spool(&plan).map_err(Failure::configuration)?;
     let grace = plan.server.grace;
+    let has_log = plan.log.access != AccessLog::Off || !plan.log.others.is_empty();
+    let lacks_log = !has_log && args.test_sockets.is_none();
     let errors = server.errors();
     if args.test_sockets.is_none()
         && let Err(why) = live::run_tests(&base)
@@ -195,6 +197,11 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
         || {
             for address in opened {
                 let _ = writeln!(io::stderr(), "forebay: serving {address}");
+            }
+            if lacks_log {
+                let text = "forebay: there is no access log; [log] with access = \"stdout\" or a \
+                            path writes a line for each request";
+                let _ = writeln!(io::stderr(), "{text}");
             }
         },
         reloads,

@@ -120,6 +120,24 @@ fn caches_hashes_and_retries_of_nginx_have_translations() {
 }
 
 #[test]
+fn what_nginx_does_when_clients_abort_is_translated() {
+    let folder = Folder::new();
+    let text = "events {}\nhttp { server {\nlisten 127.0.0.1:8080;\nproxy_ignore_client_abort on;\n\
+        location /on/ { proxy_pass http://10.0.0.1; }\n\
+        location /off/ { proxy_ignore_client_abort off; proxy_pass http://10.0.0.1; }\n\
+        location /f/ { fastcgi_ignore_client_abort off; include fastcgi_params; \
+        fastcgi_param SCRIPT_FILENAME /x$fastcgi_script_name; fastcgi_pass 10.0.0.1:9000; }\n\
+        location /u/ { uwsgi_ignore_client_abort on; include uwsgi_params; uwsgi_pass 10.0.0.1:3; }\n\
+        }\n}\n";
+    folder.write("fastcgi_params", "fastcgi_param QUERY_STRING $query_string;\n");
+    folder.write("uwsgi_params", "uwsgi_param QUERY_STRING $query_string;\n");
+    let (toml, notes) = import("nginx", &folder.write("nginx.conf", text));
+    assert_eq!(toml.matches("on_abort = \"finish\"").count(), 1, "{toml}");
+    assert_eq!(toml.matches("on_abort = \"stop\"").count(), 1, "{toml}");
+    assert!(!notes.contains("client_abort"), "{notes}");
+}
+
+#[test]
 fn replaced_texts_of_nginx_are_translated() {
     let folder = Folder::new();
     let text = "events {}\nhttp {\nserver {\nlisten 127.0.0.1:8080;\n\

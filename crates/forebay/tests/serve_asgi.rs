@@ -182,7 +182,8 @@ fn many_requests_at_once_in_one_process_stay_apart() {
 }
 
 fn run_many_at_once(keys: &str) {
-    let Some(forebay) = app(keys) else { return };
+    let keys = format!("{keys}\non_abort = \"stop\"");
+    let Some(forebay) = app(&keys) else { return };
     let pid = forebay.get("/pid").text().to_owned();
     // 50 requests that wait for each other, in one process.
     let mut clients: Vec<Client> = (0..50).map(|_| forebay.connect()).collect();

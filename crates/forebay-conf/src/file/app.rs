@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 
 use super::proxy::HostField;
+use super::route::OnAbort;
 use super::shape::{At, OneOrMany, Size, Table, Time};
 
 /// An application that Forebay starts and supervises.
@@ -130,6 +131,9 @@ pub struct App {
     /// The longest time from the request's head to the last byte of the reply. For rack, asgi and a
     /// command, the longest time without data during a request. Default: "60s".
     pub request_timeout: Option<Time>,
+    /// What happens to a request whose client has left: `on_abort` of the routes to this
+    /// application that have none of their own. Default: "finish".
+    pub on_abort: Option<At<OnAbort>>,
     /// The number of requests that may wait for a worker. Default: 1024.
     pub queue: Option<At<usize>>,
     /// The longest time that a request may wait for a worker. Default: "10s".

@@ -223,6 +223,10 @@ pub struct Route {
     /// replies with `X-Accel-Buffering: no`. Default: true for `cgi`, `fastcgi`, `scgi`, `uwsgi`,
     /// `ajp` and `app`, false for `proxy` and for an `app` of the kind asgi.
     pub buffer: Option<At<bool>>,
+    /// What happens to a request whose client has left: "finish", "cancel" or "stop". Event streams
+    /// and gRPC calls end with their client in any case. Default: "finish" for `cgi`, `fastcgi`,
+    /// `scgi`, `uwsgi`, `ajp` and `app`, "cancel" for `proxy`.
+    pub on_abort: Option<At<OnAbort>>,
     /// Compresses replies for clients that accept a content coding: true, or a table. Default:
     /// false.
     pub compress: Option<At<BoolOr<Compress>>>,
@@ -253,6 +257,20 @@ pub struct Route {
     /// If a reply has the field X-Accel-Redirect, the route with `internal` that matches the
     /// field's path answers instead. For the same routes as `sendfile_root`. Default: false.
     pub internal_redirects: Option<At<bool>>,
+}
+
+/// What happens to a request whose client has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnAbort {
+    /// The request runs to its end, within the time limits of the application, and its output is
+    /// dropped.
+    Finish,
+    /// The request ends if the client cancels it, resets its connection, or can get no more of the
+    /// reply. A client that has closed only its sending side gets the reply.
+    Cancel,
+    /// As "cancel", but a client that closes its sending side counts as gone, too.
+    Stop,
 }
 
 /// The treatment of path parameters (`;x` in a segment) by rules. A rule is a route above this one
@@ -543,7 +561,8 @@ pub struct Uwsgi {
 pub struct Respond {
     /// The status code. 444 closes the connection without a reply. Default: 200.
     pub status: Option<At<u16>>,
-    /// The text. Default: empty.
+    /// The text. Default: empty; for a status from 400, the error page of the status, or a short
+    /// page.
     pub body: Option<At<String>>,
     /// The media type of the text. Default: "text/plain; charset=utf-8".
     pub content_type: Option<At<String>>,

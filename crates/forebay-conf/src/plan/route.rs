@@ -51,6 +51,9 @@ pub struct Route {
     /// [`Action::Proxy`] and for ASGI applications. Default true for other backends and
     /// applications. Always false for replies that Forebay makes itself.
     pub buffer: bool,
+    /// What happens to a request whose client has left. Default [`OnAbort::Cancel`] for
+    /// [`Action::Proxy`] and for actions without an application, else [`OnAbort::Finish`].
+    pub on_abort: OnAbort,
     /// Compression of replies. Default `None`.
     pub compress: Option<Compress>,
     /// Changes to the bodies of replies. Default: none.
@@ -111,6 +114,18 @@ impl Route {
     pub fn passes_on(&self) -> bool {
         self.fallback || self.fallback_to.is_some()
     }
+}
+
+/// What happens to a request whose client has left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnAbort {
+    /// It runs to its end, and its output is dropped.
+    Finish,
+    /// It ends, unless the client has only closed its sending side.
+    #[default]
+    Cancel,
+    /// It ends. A client that closes its sending side counts as gone.
+    Stop,
 }
 
 /// The treatment of path parameters (`;x` in a segment) by rules. A rule is a route above this one

@@ -9,8 +9,9 @@ use crate::file::At;
 use crate::merge::AllFilled;
 use crate::plan::{
     Access, Action, Clients, EncodedSlashes, ErrorPages, Files, Filters, Fingerprint,
-    ForwardedFields, HostPattern, Listen, Listing, Log, Matcher, PathParameters, PathPattern, Plan,
-    Proxy, Respond, Route, RouteTimeouts, ScriptsBelow, Server, Site, SocketAccess, Symlinks,
+    ForwardedFields, HostPattern, Listen, Listing, Log, Matcher, OnAbort, PathParameters,
+    PathPattern, Plan, Proxy, Respond, Route, RouteTimeouts, ScriptsBelow, Server, Site,
+    SocketAccess, Symlinks,
 };
 use crate::source::{SourceFile, Sources};
 
@@ -56,6 +57,7 @@ impl Plan {
             fallback_to: None,
             rewrite: None,
             buffer: false,
+            on_abort: OnAbort::default(),
             request_buffering: false,
             path_parameters: PathParameters::default(),
             compress: None,

@@ -28,7 +28,7 @@ use crate::error::Problem;
 use crate::file::{self, AppProtocol, At, BoolOr, File, Kind, Table};
 use crate::plan::{
     Access, Action, BasicAuth, DigestAuth, ErrorPages, Fingerprint, LogFile, Maintenance, Matcher,
-    PathParameters, PathPattern, Rewrite, Route, Satisfy, ServerProtocol,
+    OnAbort, PathParameters, PathPattern, Rewrite, Route, Satisfy, ServerProtocol,
 };
 
 /// Settings of a site that its routes inherit.
@@ -69,6 +69,7 @@ pub(super) fn route(
         sendfile_root: sendfile_root(context, typed, &action)?,
         internal_redirects: internal_redirects(context, typed, &action)?,
         buffer: buffer(context, file, typed, &action)?,
+        on_abort: on_abort(context, file, typed, &action)?,
         compress: compress(&typed.compress)?,
         cache: cache(&typed.cache, &action, |at| context.is_default(&at.span), known)?,
         request_buffering: request_buffering(context, file, typed, &action)?,
@@ -338,6 +339,40 @@ fn buffer(
     let Some(at) = context.own(&typed.buffer) else { return Ok(false) };
     Err(Problem::new(&at.span, format!("`buffer` has no effect beside `{name}`"))
         .help("a slow client does not delay its replies: leave it out"))
+}
+
+/// Returns the value of `on_abort`: that of the route, that of its application, or the default.
+fn on_abort(
+    context: &Context<'_>,
+    file: &File,
+    typed: &file::Route,
+    action: &Action,
+) -> Resolution<OnAbort> {
+    let (of_app, default) = match action {
+        Action::Files(_)
+        | Action::Respond(_)
+        | Action::Redirect(_)
+        | Action::Moved(_)
+        | Action::Rewrite => {
+            let Some(at) = context.own(&typed.on_abort) else { return Ok(OnAbort::Cancel) };
+            let why = "on a route without an application or server";
+            return Err(no_effect(&at.span, "on_abort", why, "leave it out"));
+        }
+        // Most requests to HTTP servers can be repeated, and a download that nobody waits for need
+        // not cross the network. nginx and HAProxy do the same.
+        Action::Proxy(_) => (None, OnAbort::Cancel),
+        Action::App(name) => {
+            let app = file.app.get(name);
+            (app.and_then(|app| app.on_abort.as_ref()), OnAbort::Finish)
+        }
+        _ => (None, OnAbort::Finish),
+    };
+    Ok(match typed.on_abort.as_ref().or(of_app).map(|at| at.value) {
+        None => default,
+        Some(file::OnAbort::Finish) => OnAbort::Finish,
+        Some(file::OnAbort::Cancel) => OnAbort::Cancel,
+        Some(file::OnAbort::Stop) => OnAbort::Stop,
+    })
 }
 
 /// Returns the value of `request_buffering`, or its default. If true, Forebay receives the whole

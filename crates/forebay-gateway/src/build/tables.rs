@@ -132,6 +132,8 @@ impl Origins {
             timeouts: route.timeouts,
             max_body: route.max_body.unwrap_or(self.plan.server.limits.max_body),
             buffer: route.buffer,
+            on_abort: route.on_abort,
+            runs_on: self.runs_on(&route.action),
             request_buffering: route.request_buffering,
             internal_redirects: route.internal_redirects,
             sendfile: route.sendfile_root.as_ref().map(|root| Sendfile {
@@ -255,6 +257,25 @@ impl Origins {
     ) -> Box<dyn Origin> {
         let endpoints = upstream.addresses().map(|address| &self.endpoints[&address.to_string()]);
         HopLimit::around(origin, endpoints, &pools.listeners)
+    }
+
+    /// Returns the time limit of a request that runs on after its client has left: that of the
+    /// application, or the longest silence of the backend.
+    fn runs_on(&self, action: &Action) -> Duration {
+        let limit = match action {
+            Action::Cgi(cgi) => Some(cgi.timeout),
+            Action::App(name) => Some(self.plan.apps[name].request_timeout),
+            Action::Fastcgi(fastcgi) => fastcgi.reply_timeout,
+            Action::AppServer(server) => server.reply_timeout,
+            Action::Ajp(ajp) => ajp.reply_timeout,
+            Action::Proxy(proxy) => proxy.reply_timeout,
+            Action::Files(_)
+            | Action::Respond(_)
+            | Action::Redirect(_)
+            | Action::Moved(_)
+            | Action::Rewrite => None,
+        };
+        limit.unwrap_or(self.plan.server.timeouts.reply_idle)
     }
 
     /// Returns the origin that answers the requests of a route on one thread.

@@ -324,7 +324,7 @@ fn requests_get_room_on_a_shared_connection_in_turn() {
 
 #[test]
 fn a_request_that_nobody_waits_for_is_aborted_and_the_connection_goes_on() {
-    in_memory(&route(ON), async |world| {
+    in_memory(&format!("{}on_abort = \"stop\"\n", route(ON)), async |world| {
         let mut application = world.backend("10.0.0.1:9000");
         let mut clients = ask_at_once(world, 2).await;
         let mut connection = Connection::accept(&mut application).await;

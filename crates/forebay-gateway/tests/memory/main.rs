@@ -7,6 +7,7 @@ mod http2_backend;
 mod http2_client;
 mod world;
 
+mod aborts;
 mod access;
 mod ajp;
 mod ajp_front;

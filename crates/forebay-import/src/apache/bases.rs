@@ -28,6 +28,8 @@ pub enum Content {
     Files,
     /// A directory of CGI scripts, or a program.
     Cgi,
+    /// The application of this name.
+    App(String),
     /// The backend with this URL.
     Pass(String),
     /// A complete route without access rules.
@@ -54,6 +56,10 @@ pub fn bases<'a>(cx: &mut Cx<'_>, sections: &Sections<'a>) -> Vec<Base<'a>> {
     let mut aliases = Vec::new();
     for directive in all().filter(|d| ["Alias", "ScriptAlias"].iter().any(|name| is(d, name))) {
         aliases.push(alias(cx, directive));
+    }
+    // mod_wsgi looks for its aliases after those of mod_alias.
+    for directive in all().filter(|d| is(d, "WSGIScriptAlias")) {
+        aliases.push(super::wsgi::base(cx, sections, directive));
     }
     if let Some(root) = root {
         let dir = Some(cx.path(root.arg(0)));

@@ -80,6 +80,11 @@ pub const READ: &[&str] = &[
     "SSLVerifyClient",
     "User",
     "VirtualHost",
+    "WSGIDaemonProcess",
+    "WSGIProcessGroup",
+    "WSGIPythonHome",
+    "WSGIPythonPath",
+    "WSGIScriptAlias",
     "XBitHack",
 ];
 
@@ -182,6 +187,11 @@ pub const NEEDLESS: &[&str] = &[
     "TransferLog",
     "TypesConfig",
     "UseCanonicalName",
+    "WSGIApplicationGroup",
+    "WSGIPassAuthorization",
+    "WSGIRestrictEmbedded",
+    "WSGIScriptReloading",
+    "WSGISocketPrefix",
     "ExtendedStatus",
     "SSLProxyEngine",
     "SSLProxyVerify",
@@ -222,7 +232,7 @@ pub fn next_step(name: &str) -> &'static str {
             "see `workers`, `request_timeout` and the other keys of [app.NAME] of kind \"command\""
         }
         "setenv" | "passenv" => "write the variable in `env` of the application, or in `params`",
-        "wsgiscriptalias" | "wsgidaemonprocess" | "wsgiprocessgroup" | "wsgipythonpath" => {
+        _ if lower.starts_with("wsgi") => {
             "run the application with [app.NAME], kind = \"wsgi\", dir and module = \"wsgi:application\""
         }
         "php_value" | "php_flag" | "php_admin_value" | "php_admin_flag" => {

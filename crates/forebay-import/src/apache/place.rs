@@ -15,13 +15,13 @@ use super::proxies;
 use super::regions::{existing, guarded, has_option, region_matcher, regions, whole_root};
 use super::rewrites;
 use super::script_alias::scripts;
-use super::sections::{Sections, all, is_below, last, settle};
+use super::sections::{Section, Sections, all, is_below, last, settle};
 use super::syntax::{Directive, is, line};
 use super::targets;
 use crate::draft::DraftRoute;
 use crate::files;
 use crate::matcher::Matcher;
-use crate::pattern::as_regex;
+use crate::pattern::{Use, as_regex, classify};
 use crate::template::literal;
 use crate::value::{Table, Value};
 
@@ -94,6 +94,21 @@ fn answers(
         let at = sections.levels.len();
         layers.splice(at..at, found.blocks);
     }
+    if let (Content::App(_), Some(file)) = (&base.content, dir.as_deref()) {
+        // `Files` sections override those of directories, and `Location` sections override both.
+        let locations = sections.locations.iter().filter(|section| is_below(url, &section.path));
+        let at = layers.len() - locations.count();
+        let name = file.rsplit('/').next().unwrap_or_default();
+        let holds = |(section, around): &&(&Directive, Option<String>)| {
+            around.as_deref().is_none_or(|around| is_below(file, around))
+                && is(section, "Files")
+                && section.args == [name]
+        };
+        let own: Vec<_> =
+            sections.files.iter().filter(holds).map(|(section, _)| *section).collect();
+        own.iter().for_each(|section| section.settle());
+        layers.splice(at..at, own.iter().map(|section| section.inside()));
+    }
     let rules = gate(cx, &layers);
     settle(&layers, &["ProxyPreserveHost", "ProxyTimeout"]);
     if !matches!(base.content, Content::Files) {
@@ -124,6 +139,11 @@ fn answers(
                 }
             }
         }
+        Content::App(name) => {
+            let mut route = route;
+            route.keys.set("app", name.as_str());
+            vec![route]
+        }
         Content::Rule(rule, _) => {
             vec![DraftRoute { matcher: route.matcher.clone(), ..(**rule).clone() }]
         }
@@ -153,6 +173,12 @@ fn answers(
         outer.filter(|d| ["Fcgid", "Perl", "Lua", "Sec"].iter().any(|n| d.name.starts_with(n)));
     let outer = outer.map(std::slice::from_ref).find_map(access_without_translation);
     let untranslated = untranslated.or(rewrite).or(partial).or(outer);
+    let granted = match (&base.content, dir.as_deref()) {
+        (Content::Files, Some(dir)) if rules.refuses_all() && untranslated.is_none() => {
+            granted_files(cx, sections, &layers, (url, dir), &region)
+        }
+        _ => Vec::new(),
+    };
     routes.splice(0..0, redirects_within(cx, inner, &region));
     for route in &mut routes {
         decorate(cx, &layers, route);
@@ -164,7 +190,71 @@ fn answers(
             *route = route.clone().closed(comment);
         }
     }
+    routes.splice(0..0, granted);
     routes
+}
+
+/// Endings of files that may be scripts, whose source no route must send.
+const SCRIPTS: [&str; 8] = [".cgi", ".fcgi", ".htm", ".php", ".pl", ".pm", ".py", ".rb"];
+
+/// Returns the routes of files that a `Files` or `FilesMatch` section grants within a directory that
+/// is closed to all, as in Bugzilla's `data/assets`. Only sections about endings have a translation.
+fn granted_files(
+    cx: &mut Cx<'_>,
+    sections: &Sections<'_>,
+    layers: &[&[Directive]],
+    (url, dir): (&str, &str),
+    region: &Matcher,
+) -> Vec<DraftRoute> {
+    let is_closed = |section: &Section<'_>| is_below(url, &section.path);
+    // `Location` sections override `Files` sections.
+    if sections.locations.iter().any(is_closed) {
+        return Vec::new();
+    }
+    let mut out = Vec::new();
+    for (section, around) in &sections.files {
+        if !around.as_deref().is_some_and(|around| is_below(dir, around)) {
+            continue;
+        }
+        let with_section: Vec<&[Directive]> =
+            layers.iter().copied().chain([section.inside()]).collect();
+        if !gate(cx, &with_section).is_open() {
+            continue;
+        }
+        let text = section.args.last().map_or("", String::as_str);
+        let ends = match is(section, "FilesMatch") || section.arg(0) == "~" {
+            true => classify(text, false, cx.keys, Use::Exact).ok().map(|found| found.matcher),
+            false => text
+                .strip_prefix('*')
+                .filter(|end| !end.contains(['*', '?', '[']))
+                .map(|end| Matcher { suffixes: vec![end.to_owned()], ..Matcher::default() }),
+        };
+        let is_harmless = |end: &String| {
+            let end = end.to_ascii_lowercase();
+            end.starts_with('.') && !SCRIPTS.iter().any(|script| end.starts_with(script))
+        };
+        let ends = ends.filter(|ends| {
+            *ends == Matcher { suffixes: ends.suffixes.clone(), ..Matcher::default() }
+                && ends.suffixes.iter().all(is_harmless)
+        });
+        let Some(ends) = ends else {
+            let next = "these files stay closed, as their directory: write a route with `files` \
+                        for them, before that of the directory";
+            cx.note(section, next);
+            continue;
+        };
+        section.settle_all();
+        for (matcher, dir) in directories(cx, (url, dir), region) {
+            let Some(matcher) = matcher.and(&ends) else { continue };
+            if matcher.paths.iter().any(|path| !path.ends_with('*')) {
+                continue;
+            }
+            let mut route = DraftRoute::new(&section.place, line(section), matcher);
+            decorate(cx, layers, &mut route);
+            out.push(with_files(layers, &dir, route));
+        }
+    }
+    out
 }
 
 /// Adds the path without the final slash to the conditions of a directory. Otherwise another route

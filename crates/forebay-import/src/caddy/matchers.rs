@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use super::Cx;
 use super::addresses::networks;
-use super::complement::{without, without_ends};
 use super::syntax::Directive;
 use super::{expression, spelling};
+use crate::complement::{without, without_ends};
 use crate::matcher::Matcher;
 use crate::pattern::{PatternConditions, Use, as_regex, classify, is_path};
 use crate::value::{Table, Value};
@@ -102,10 +102,13 @@ fn excluded_paths(line: &Directive) -> Option<Vec<String>> {
 /// Restricts a matcher to the paths that none of these patterns match. Caddy ignores the case of
 /// paths. An error says why a route cannot have this condition.
 fn exclude(cx: &Cx<'_>, matcher: &mut Matcher, excluded: &[String]) -> Result<(), String> {
+    let lower = |paths: &[String]| -> Vec<String> {
+        paths.iter().map(|path| path.to_ascii_lowercase()).collect()
+    };
     let text = if matcher.regex.is_some() || !matcher.suffixes.is_empty() {
         None
     } else if excluded.iter().all(|path| is_plain(path)) {
-        without(&matcher.paths, excluded)
+        without(&lower(&matcher.paths), &lower(excluded))
     } else if excluded.iter().all(|path| is_end(path)) && matcher.paths.is_empty() {
         without_ends(&excluded.iter().map(|path| &path[1..]).collect::<Vec<_>>())
     } else {

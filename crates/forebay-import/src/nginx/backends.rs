@@ -324,6 +324,16 @@ fn options(
     if scope.value("proxy_request_buffering") == Some("on") {
         route.keys.set("request_buffering", true);
     }
+    on_abort(scope, "proxy", route);
+}
+
+/// Sets `on_abort` if nginx's directive for this kind of backend differs from Forebay's default.
+fn on_abort(scope: &Scope<'_>, kind: &str, route: &mut DraftRoute) {
+    match (kind, scope.value(&format!("{kind}_ignore_client_abort"))) {
+        ("proxy", Some("on")) => route.keys.set("on_abort", "finish"),
+        ("fastcgi" | "scgi" | "uwsgi", Some("off")) => route.keys.set("on_abort", "stop"),
+        _ => {}
+    }
 }
 
 /// Returns the table `retry` for the statuses of `proxy_next_upstream`. Words such as `error` and
@@ -405,6 +415,7 @@ pub fn fastcgi(
     let mut table = Table::default().with("to", servers.as_str());
     reply_timeout(cx, scope, ("Fastcgi", "fastcgi_read_timeout"), &mut table);
     connect_timeout(cx, scope, "fastcgi_connect_timeout", &servers);
+    on_abort(scope, "fastcgi", route);
     if let Some(mount) = fastcgi_mount(cx, here, scope, route) {
         table.set("mount", mount);
         table.set_some("root", Some(trimmed(&root)).filter(|root| root.starts_with('/')));
@@ -688,6 +699,7 @@ pub fn app_server(
         table.set_some(key, number.map(u64::from).filter(|_| kind == "uwsgi"));
     }
     parameters(cx, variables, &name, &mut table, route);
+    on_abort(variables.scope, kind, route);
     route.keys.set(kind, table);
     Ok(())
 }

@@ -265,3 +265,41 @@ fn only_a_file_with_the_ending_of_scripts_runs() {
     let own = format!("{}Alias /run {{}}/x.fcgi", cgi.replace(".cgi", ".fcgi"));
     assert!(host(&own).toml.contains("cgi = { program = \"DIR/x.fcgi\" }"));
 }
+
+#[test]
+fn applications_of_mod_wsgi_become_applications_and_keep_their_rules() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().display().to_string();
+    for name in ["shop", "lib", "www"] {
+        std::fs::create_dir(dir.path().join(name)).unwrap();
+    }
+    std::fs::write(dir.path().join("shop/wsgi.py"), "application = None\n").unwrap();
+    let text = |rule: &str| {
+        format!(
+            "Listen 8080\nServerName a\nDocumentRoot ROOT/www\n\
+             WSGIDaemonProcess shop python-path=ROOT/lib processes=2 threads=3 display-name=x\n\
+             WSGIProcessGroup shop\nWSGIPassAuthorization On\n\
+             WSGIScriptAlias /shop ROOT/shop/wsgi.py\n\
+             <Directory ROOT>\nRequire all denied\n</Directory>\n\
+             <Directory ROOT/shop>\n<Files wsgi.py>\n{rule}\n</Files>\n</Directory>\n"
+        )
+        .replace("ROOT", &root)
+    };
+    let open = translated(Language::Apache, dir.path(), "a.conf", &text("Require all granted"));
+    for part in [
+        "paths = [\"/shop\", \"/shop/*\"]\n  app = \"wsgi\"",
+        "kind = \"wsgi\"",
+        "module = \"wsgi:application\"",
+        "workers = 6",
+        &format!("lib = [\"{root}/lib\"]"),
+    ] {
+        assert!(open.toml.contains(part), "{part}: {}", open.toml);
+    }
+    assert!(open.notes.is_empty(), "{:?}", open.notes);
+    let some = translated(Language::Apache, dir.path(), "a.conf", &text("Require ip 10.0.0.0/8"));
+    let route = some.toml.split("[[site.route]]").find(|route| route.contains("app = ")).unwrap();
+    assert!(route.contains("allow = [\"10.0.0.0/8\"]"), "{}", some.toml);
+    let none = text("Require all granted").replace("/wsgi.py\n", "/none.py\n");
+    let none = translated(Language::Apache, dir.path(), "a.conf", &none);
+    assert!(none.toml.contains("The route is closed") && !none.notes.is_empty(), "{}", none.toml);
+}

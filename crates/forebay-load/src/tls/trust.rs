@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use forebay_trust::{Trust, is_authority, unverified};
+use forebay_trust::{Trust, is_authority, unverified, words};
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;
@@ -45,7 +45,9 @@ fn trust(ca: Option<&Path>) -> Result<(Trust, String), Error> {
     };
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
     let whose = path.display().to_string();
-    let authorities = read.map_err(|error| Error::Invalid(format!("--ca {whose}: {error}")))?;
+    let authorities = read.map_err(|error| {
+        Error::Invalid(format!("--ca {whose}: no certificates in PEM ({error})"))
+    })?;
     Ok((Trust { authorities, are_servers: true }, whose))
 }
 
@@ -74,7 +76,7 @@ pub(super) fn explain(error: &rustls::Error, protocol: Protocol) -> String {
                 .to_owned()
         }
         E::InvalidCertificate(_) => {
-            format!("{error}; to skip verification use --insecure")
+            format!("{}; to skip verification use --insecure", words(error))
         }
         _ if is_without_alpn && protocol == Protocol::H2 => NO_HTTP2.to_owned(),
         _ if is_without_alpn && protocol == Protocol::Http3 => NO_HTTP3.to_owned(),

@@ -6,6 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::task::Waker;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown};
 
 use super::{NEVER, Occupancy, Ticks};
@@ -103,8 +104,18 @@ impl Watched {
         };
         match rustix::net::recv(fd, &mut [0; 1], RecvFlags::DONTWAIT | RecvFlags::PEEK) {
             Ok((n, _)) => Some(n > 0),
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => None,
+            Err(Errno::AGAIN | Errno::INTR) => None,
             Err(_) => Some(false),
+        }
+    }
+
+    /// Returns true if the peer has reset the connection. The end of the peer's sending direction is
+    /// no reset.
+    pub fn is_reset(&self) -> bool {
+        match self.io.fd() {
+            Err(link) => link.is_reset(),
+            Ok(fd) => rustix::net::recv(fd, &mut [0; 1], RecvFlags::DONTWAIT | RecvFlags::PEEK)
+                .is_err_and(|error| !matches!(error, Errno::AGAIN | Errno::INTR)),
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use forebay_conf as conf;
-use forebay_trust::{Trust, unverified};
+use forebay_trust::{Trust, unverified, words};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::ServerName;
 use rustls::version::{TLS12, TLS13};
@@ -42,7 +42,7 @@ impl ClientTls {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let refuse = |key, error: Error| TlsError {
             key,
-            message: format!("cannot create a TLS client with this: {error}"),
+            message: format!("cannot create a TLS client with this: {}", words(&error)),
             help: "give files in PEM: certificates, and the key of the first".into(),
         };
         let (trust, whose) = trust(tls.ca.as_deref())?;

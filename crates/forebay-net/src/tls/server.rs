@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use forebay_conf::{self as conf, CertificateSource, Cipher, Curve};
+use forebay_trust::words;
 use rustls::crypto::aws_lc_rs::{self, kx_group};
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::pki_types::pem::{self, PemObject};
@@ -274,7 +275,7 @@ fn certified(
     let loaded = provider.key_provider.load_private_key(private_key("key", key)?);
     let loaded = loaded.map_err(|error| TlsError {
         key: "key",
-        message: format!("the key in {} cannot be used: {error}", key.display()),
+        message: format!("the key in {} cannot be used: {}", key.display(), words(&error)),
         help: "keys are ECDSA (P-256, P-384, P-521), Ed25519 or RSA (2048 bits and more)".into(),
     })?;
     if !has_cipher_for(provider, loaded.as_ref()) {
@@ -291,6 +292,10 @@ fn certified(
         // then shows a mismatch.
         Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
         Err(Error::InconsistentKeys(_)) => return Err(wrong_key(certificate, key)),
+        Err(Error::InvalidCertificate(error)) => {
+            let why = forebay_trust::of_certificate(&error);
+            return Err(not_a_certificate("certificate", certificate, &why));
+        }
         Err(error) => return Err(not_a_certificate("certificate", certificate, &error)),
     }
     certified.ocsp = staple.map(|path| read("ocsp_staple", path)).transpose()?;
@@ -315,7 +320,18 @@ pub fn certificates(
     match chain {
         Ok(chain) if !chain.is_empty() => Ok(chain),
         Ok(_) => Err(not_a_certificate(key, path, &"it has no BEGIN CERTIFICATE")),
-        Err(error) => Err(not_a_certificate(key, path, &error)),
+        Err(error) => Err(not_a_certificate(key, path, &pem_words(&error))),
+    }
+}
+
+/// Says what is wrong with a file in PEM, without the names of the library.
+fn pem_words(error: &pem::Error) -> &'static str {
+    match error {
+        pem::Error::MissingSectionEnd { .. } => "a BEGIN line has no END line: is it cut off?",
+        pem::Error::IllegalSectionStart { .. } => "a BEGIN line is damaged",
+        pem::Error::Base64Decode(_) => "a line between BEGIN and END is not base64",
+        pem::Error::NoItemsFound => "it has no BEGIN line",
+        _ => "its lines cannot be read",
     }
 }
 
@@ -325,7 +341,8 @@ pub fn private_key(key: &'static str, path: &Path) -> Result<PrivateKeyDer<'stat
     PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
         let is_encrypted = memchr::memmem::find(&text, b"ENCRYPTED").is_some();
         let (message, help) = match error {
-            pem::Error::NoItemsFound if is_encrypted => (
+            // An older form of encrypted keys has lines that are not base64.
+            _ if is_encrypted => (
                 "is encrypted".to_owned(),
                 "decrypt it: openssl pkey -in encrypted.pem -out key.pem, readable by its user \
                  alone",
@@ -334,7 +351,7 @@ pub fn private_key(key: &'static str, path: &Path) -> Result<PrivateKeyDer<'stat
                 "has no private key in PEM".to_owned(),
                 "it begins with -----BEGIN PRIVATE KEY-----, EC PRIVATE KEY or RSA PRIVATE KEY",
             ),
-            error => (format!("is not PEM: {error}"), "give a private key in PEM"),
+            error => (format!("is not PEM: {}", pem_words(&error)), "give a private key in PEM"),
         };
         let message = format!("{} {message}", path.display());
         TlsError { key, message, help: help.into() }
@@ -371,5 +388,36 @@ fn wrong_key(certificate: &Path, key: &Path) -> TlsError {
         help: "give the key that the certificate was requested with; the site's own certificate \
                comes first in its file"
             .into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{certificates, private_key};
+
+    #[test]
+    fn broken_files_are_explained_without_words_of_the_library() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("x.pem");
+        let encrypted = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\
+                         DEK-Info: AES-128-CBC,7B\n\nAAAA\n-----END RSA PRIVATE KEY-----\n";
+        for (text, wanted) in [
+            (encrypted, "is encrypted"),
+            (
+                "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n",
+                "is encrypted",
+            ),
+            ("-----BEGIN PRIVATE KEY-----\nA-A\n-----END PRIVATE KEY-----\n", "is not base64"),
+            ("-----BEGIN PRIVATE KEY-----\nAAAA\n", "cut off"),
+            ("text", "has no private key in PEM"),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let error = private_key("key", &file).unwrap_err().to_string();
+            assert!(error.contains(wanted), "{error}");
+            let error = certificates("certificate", &file).unwrap_err().to_string();
+            for word in ["InvalidCharacter", "Base64", "MissingSectionEnd", "Other("] {
+                assert!(!error.contains(word), "{error}");
+            }
+        }
     }
 }

@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::io::{self, BufRead, IoSlice, Read, Write};
 use std::os::fd::BorrowedFd;
 
+use forebay_trust::words;
 use rustix::buffer::spare_capacity;
 use rustls::{Connection, Writer};
 
@@ -46,7 +47,8 @@ impl TlsSession {
         let state = &mut *self.0.borrow_mut();
         while !bytes.is_empty() {
             state.connection.read_tls(&mut bytes)?;
-            state.connection.process_new_packets().map_err(io::Error::other)?;
+            let processed = state.connection.process_new_packets();
+            processed.map_err(|error| io::Error::other(words(&error)))?;
         }
         Ok(())
     }
@@ -61,7 +63,7 @@ impl TlsSession {
         let is_short = input.is_short;
         let processed = state.connection.process_new_packets();
         let flushed = state.flush(io);
-        processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, words(&error)))?;
         match flushed {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
             _ => Ok(Received { is_short }),

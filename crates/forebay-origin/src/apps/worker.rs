@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use forebay_conf::{self as conf, AppKind};
+use forebay_conf::{self as conf, AppKind, Level};
 use forebay_net::fault::Fault;
 use forebay_net::thread::Thread;
 use forebay_net::timing::Step;
@@ -144,7 +144,13 @@ impl WorkerApp {
             Some(script) => Output::of(script, &exchange.request, limit),
             None => Output::Parsed(ScriptReply::new(limit)),
         };
-        self.relay_reply(exchange, LeaseGuard(Some(lease)), reading, run.takes_over).await
+        self.relay_reply(
+            exchange,
+            LeaseGuard(Some(lease), self.thread.clone()),
+            reading,
+            run.takes_over,
+        )
+        .await
     }
 
     /// Sends the worker's reply to the client. If the application takes over the client's
@@ -268,15 +274,20 @@ impl Origin for WorkerApp {
     }
 }
 
-/// The lease of a worker that runs a request. If the client disconnects, the script may run for one
-/// more second.
-// Most scripts end within this second, and their workers stay usable. Without this second, each
-// early disconnect would cost the start of a new worker.
-struct LeaseGuard(Option<Lease>);
+/// The lease of a worker that runs a request. If the client leaves, and the route does not let the
+/// request run on, the worker is stopped.
+struct LeaseGuard(Option<Lease>, Rc<Thread>);
 
 impl Drop for LeaseGuard {
     fn drop(&mut self) {
-        if let Some(lease) = self.0.take().filter(|lease| lease.pid().is_some()) {
+        if let Some(lease) = self.0.take()
+            && let Some(pid) = lease.pid()
+        {
+            self.1.log_limited_with(Level::Info, || {
+                format!(
+                    "worker {pid} is stopped in its request, because nobody waits for the reply"
+                )
+            });
             tokio::task::spawn_local(lease.abandon());
         }
     }

@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_conf as conf;
+use forebay_conf::{self as conf, Level};
 use forebay_net::fault::{Decline, Fault};
 use forebay_net::head::Request;
 use forebay_net::limit::Limit;
@@ -124,7 +124,7 @@ impl Cgi {
         match outcome {
             Ok(Ok(())) => {
                 // A script may continue after its reply, so hold the permit until the script ends.
-                tokio::task::spawn_local(outlive(process.child, deadline, permit));
+                tokio::task::spawn_local(outlive(process.child.take(), deadline, permit));
                 Ok(())
             }
             Ok(Err(fault)) => Err(fault),
@@ -190,8 +190,9 @@ impl Cgi {
         };
         let child = child.map_err(|error| cannot_run(file, &error))?;
         let name = file.display().to_string();
-        tokio::task::spawn_local(log_stderr(stderr, name, self.thread.errors.clone()));
-        Ok(ScriptProcess { child, stdout })
+        let errors = self.thread.errors.clone();
+        tokio::task::spawn_local(log_stderr(stderr, name.clone(), errors));
+        Ok(ScriptProcess { child, stdout, name, thread: self.thread.clone() })
     }
 
     fn start_here(
@@ -248,6 +249,18 @@ impl cgi::Sink for Variables<'_> {
 struct ScriptProcess {
     child: ScriptChild,
     stdout: ChildStdout,
+    name: String,
+    thread: Rc<Thread>,
+}
+
+impl Drop for ScriptProcess {
+    fn drop(&mut self) {
+        if self.child.is_running() {
+            self.thread.log_limited_with(Level::Info, || {
+                format!("{} is stopped, because nobody waits for its reply", self.name)
+            });
+        }
+    }
 }
 
 /// Waits for the end of a script, and ends it at the deadline. Holds `permit` until then.
@@ -260,7 +273,7 @@ async fn outlive(mut child: ScriptChild, deadline: Instant, permit: OwnedSemapho
 /// Sends the output of a script to the client until its end. If a signal ended the script, cuts the
 /// reply off.
 async fn relay(process: &mut ScriptProcess, mut pump: ReplyPump<'_>) -> Result<(), Fault> {
-    let ScriptProcess { child, stdout } = process;
+    let ScriptProcess { child, stdout, .. } = process;
     let mut buffer = Vec::with_capacity(PIPE / 4);
     loop {
         buffer.clear();

@@ -23,6 +23,7 @@ pub(super) const ENDED: u8 = b'E';
 /// Orders to the helper.
 pub(super) const KILL: u8 = b'K';
 pub(super) const REAP: u8 = b'R';
+pub(super) const TERM: u8 = b'T';
 /// Maximum size of a report in bytes.
 const REPORT: usize = 4096;
 /// Time limit for the helper's answer to a request.
@@ -83,6 +84,15 @@ impl Child {
         match self {
             Child::Own(pid) => drop(kill_process_group(*pid, Signal::KILL)),
             Child::Helped(child) => child.order(KILL),
+        }
+    }
+
+    /// Asks the process group of the process to end, with SIGTERM. Call this only before the process
+    /// is reaped.
+    pub fn terminate_group(&self) {
+        match self {
+            Child::Own(pid) => drop(kill_process_group(*pid, Signal::TERM)),
+            Child::Helped(child) => child.terminate_group(),
         }
     }
 
@@ -180,6 +190,11 @@ impl HelpedChild {
             Ok(_) | Err(_) => Signal::KILL.as_raw(),
         };
         Ok(Some(*self.ended.get_or_init(|| ExitStatus::from_raw(status))))
+    }
+
+    /// Lets the helper send SIGTERM to the process group of the process.
+    pub fn terminate_group(&self) {
+        self.order(TERM);
     }
 
     /// Lets the helper reap the process. The rest of its process group continues.

@@ -1,6 +1,6 @@
 //! A process that the helper has started: its descriptors, and the reports about it.
 
-use super::child::{ENDED, FAILED, KILL, REAP};
+use super::child::{ENDED, FAILED, KILL, REAP, TERM};
 use crate::{Child, Identity};
 use rustix::fs::{fchown, fstatfs};
 use rustix::io::Errno;
@@ -81,6 +81,7 @@ impl Started {
         let mut order = [0; 2];
         match recv(status, &mut order[..], RecvFlags::DONTWAIT) {
             Ok((1, _)) if order[0] == KILL => self.child.kill_group(),
+            Ok((1, _)) if order[0] == TERM => self.child.terminate_group(),
             Ok((1, _)) if order[0] == REAP && self.is_reported => self.may_be_reaped = true,
             Err(Errno::AGAIN | Errno::INTR) => {}
             _ => self.abandon(),

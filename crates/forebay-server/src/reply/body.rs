@@ -1,6 +1,7 @@
 //! Collects, compresses and writes the body of a reply, with as few system calls as possible.
 
 use std::fs::File;
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
@@ -174,7 +175,7 @@ impl Reply {
             left -= count;
             let ends = ends && left == 0;
             let sent = self.stream().send_file(file.as_fd(), offset, count, ends).await;
-            sent.map_err(|error| Fault::client_closed(&error, Limit::Write))?;
+            self.written(sent)?;
             offset += count;
             if left == 0 {
                 return Ok(());
@@ -317,11 +318,26 @@ impl Reply {
             } else {
                 stream.write(part, self.is_buffered).await
             };
+            let has_head = self.has_head;
             self.empty();
-            written.map_err(|error| Fault::client_closed(&error, Limit::Write))?;
+            self.written(written)?;
+            if has_head && self.stream().lost().is_some() {
+                // The client has left before it got any of the reply.
+                self.status = 499;
+            }
             if delayed.as_ref().is_none_or(|delayed| delayed.is_empty()) {
                 return Ok(());
             }
+        }
+    }
+
+    /// Handles the outcome of a write. Ignores an error if the request runs on without its client.
+    fn written(&self, outcome: io::Result<()>) -> Result<(), Fault> {
+        match outcome {
+            Err(error) if !self.stream().lose(&error) => {
+                Err(Fault::client_closed(&error, Limit::Write))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -339,6 +355,6 @@ impl Reply {
     /// Waits until the client has accepted all written bytes.
     pub async fn drain(&self) -> Result<(), Fault> {
         let drained = self.stream().drain().await;
-        drained.map_err(|error| Fault::client_closed(&error, Limit::Write))
+        self.written(drained)
     }
 }

@@ -147,10 +147,12 @@ fn name_of(line: &[u8]) -> &[u8] {
     line.split(|&b| b == b':').next().unwrap_or_default()
 }
 
+/// Media type of event streams.
+const EVENTS: &[u8] = b"text/event-stream";
+
 /// Returns true if this field asks for unbuffered delivery: `X-Accel-Buffering: no`, or the
 /// `Content-Type` of an event stream.
 pub fn is_unbuffered_field(known: KnownField, name: &[u8], value: &[u8]) -> bool {
-    const EVENTS: &[u8] = b"text/event-stream";
     match known {
         KnownField::ContentType => {
             value.get(..EVENTS.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(EVENTS))
@@ -160,6 +162,13 @@ pub fn is_unbuffered_field(known: KnownField, name: &[u8], value: &[u8]) -> bool
         }
         _ => false,
     }
+}
+
+/// Returns true for the `Content-Type` of a reply that goes on for as long as the client stays: an
+/// event stream or gRPC.
+pub fn is_live_type(value: &[u8]) -> bool {
+    let is = |kind: &[u8]| value.get(..kind.len()).is_some_and(|v| v.eq_ignore_ascii_case(kind));
+    is(EVENTS) || is(b"application/grpc")
 }
 
 /// Returns true if [`is_unbuffered_field`] is true for one of these field lines.

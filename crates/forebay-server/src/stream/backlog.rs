@@ -69,13 +69,21 @@ impl Stream {
         Ok(())
     }
 
-    /// Writes the backlog whenever it is not empty. Returns only if the connection fails.
+    /// Writes the backlog whenever it is not empty. Returns only if the connection fails, here or in
+    /// a write of the origin.
     ///
     /// Nothing wakes this future when the origin adds bytes to the backlog. So each time that the
     /// request's task wakes up, it must poll the origin's future first and this future afterwards.
     pub(crate) async fn drain_for_ever(&self) -> io::Error {
         loop {
-            poll_fn(|_| if self.has_backlog() { Poll::Ready(()) } else { Poll::Pending }).await;
+            poll_fn(|_| match self.has_backlog() || self.lost().is_some() {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            })
+            .await;
+            if let Some(kind) = self.lost() {
+                return kind.into();
+            }
             if let Err(error) = self.drain().await {
                 return error;
             }

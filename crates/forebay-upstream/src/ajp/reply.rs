@@ -9,7 +9,7 @@ use forebay_net::head::Request;
 use forebay_net::socket::Socket;
 use forebay_server::body::Body;
 use forebay_server::exchange::Exchange;
-use forebay_server::reply::{Length, Reply};
+use forebay_server::reply::{Length, Reply, is_live_type};
 use forebay_wire::ajp13::{MOST_PACKET, PacketEvent, ReplyDecoder, ReplyHead};
 use forebay_wire::http1::{KnownField, list_has};
 
@@ -200,6 +200,9 @@ impl ReplyReading<'_> {
             let is_dropped = field.known.is_hop_by_hop()
                 || field.known == KnownField::ContentLength
                 || names_fields && is_named();
+            if field.known == KnownField::ContentType && is_live_type(field.value) {
+                reply.set_live();
+            }
             if !is_dropped {
                 append_line(reply.field_lines(), field.name, field.value);
             }

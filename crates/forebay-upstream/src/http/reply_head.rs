@@ -9,7 +9,7 @@ use forebay_wire::http1::{KnownField, ResponseFraming, ResponseHead, encode};
 use forebay_wire::sendfile;
 
 use super::rewrite;
-use crate::fields::end_head;
+use crate::fields::{end_head, note_live};
 use crate::http::attempt::ProxyAttempt;
 use crate::upgrade;
 
@@ -60,6 +60,7 @@ impl ReplyHead<'_> {
         reply.begin(head.status, head.reason.of(bytes));
         let ProxyAttempt { proxy, to, wanted, .. } = self.attempt;
         let rewrites = proxy.rewrite.is_some();
+        note_live(reply, &head.fields, bytes);
         let names_files = Cell::new(false);
         encode::forward_response_fields(reply.field_lines(), head, bytes, |field| {
             let may_name_files =

@@ -230,7 +230,9 @@ fn files(look: &Look<'_>) -> Option<Detected> {
             return found(files(root, false, true), &format!("{root}/index.html"), why);
         }
     }
-    if let Some(mark) = look.first_file(&["index.html", "index.shtml"]) {
+    let is_application = programs(look).is_some();
+    if let Some(mark) = look.first_file(&["index.html", "index.shtml"]).filter(|_| !is_application)
+    {
         return found(files(".", false, false), mark, "a site of files");
     }
     let root = ROOTS.into_iter().find(|root| look.is_file(&format!("{root}/index.html")));
@@ -238,9 +240,37 @@ fn files(look: &Look<'_>) -> Option<Detected> {
         let why = format!("a site of files; only those in {root} are for clients");
         return found(files(root, false, false), &format!("{root}/index.html"), why);
     }
+    if is_application {
+        return None;
+    }
     let is_file = |name: &String| !name.starts_with('.') && look.is_file(name);
     let name = look.names("").into_iter().find(|name| is_file(name) && name != SITE_FILE)?;
     found(files(".", true, false), &name, "files without an index, so clients get a listing")
+}
+
+/// Maximum number of files whose beginning is read to find programs.
+const MOST_READ: usize = 2_000;
+
+/// Returns the reason why a directory is an application and no site of files: a program without an
+/// ending in its name, whose source and data a site of files would send, or access rules that the
+/// application's installer has not put in place. Returns `None` if there is none.
+pub fn programs(look: &Look<'_>) -> Option<String> {
+    let is_hidden = |name: &String| name.starts_with('.');
+    let names: Vec<String> = look.names("").into_iter().filter(|name| !is_hidden(name)).collect();
+    if let Some(rules) = names.iter().find(|name| name.ends_with("htaccess.txt")) {
+        return Some(format!("{} has rules for Apache", quote::line(rules)));
+    }
+    let below = names
+        .iter()
+        .filter(|name| look.is_dir(name))
+        .flat_map(|dir| look.names(dir).into_iter().map(move |name| format!("{dir}/{name}")));
+    let mut all = names.iter().cloned().chain(below).take(MOST_READ);
+    let is_program = |name: &String| {
+        let last = name.rsplit('/').next().unwrap_or_default();
+        !last.contains('.') && look.starts_with(name, b"#!")
+    };
+    let program = all.find(is_program)?;
+    Some(format!("{} is a program", quote::line(&program)))
 }
 
 #[cfg(test)]
@@ -303,6 +333,27 @@ mod tests {
         assert_eq!(first(&[script, ("htdocs/index.html", "")]).app, htdocs);
         let listing = FoundApp::Files { root: ".", listing: true, entry: false };
         assert_eq!(first(&[("a.cgi", "text")]).app, listing);
+    }
+
+    #[test]
+    fn an_application_of_programs_is_no_site_of_files() {
+        let page = ("index.html", "");
+        for file in [
+            ("bin/view", "#!/usr/bin/perl -T\n"),
+            ("view", "#!/bin/sh\n"),
+            ("bin-htaccess.txt", ""),
+        ] {
+            for files in [vec![file], vec![file, page]] {
+                let folder = Folder::new();
+                files.iter().for_each(|(name, text)| drop(folder.write(name, text)));
+                let look = Look::at(folder.path());
+                assert!(all(&look).is_empty() && programs(&look).is_some(), "{files:?}");
+            }
+            let htdocs = FoundApp::Files { root: "htdocs", listing: false, entry: false };
+            assert_eq!(first(&[file, ("htdocs/index.html", "")]).app, htdocs);
+        }
+        let only_files = FoundApp::Files { root: ".", listing: false, entry: false };
+        assert_eq!(first(&[("LICENSE", "text"), ("a.sh", "#!/bin/sh"), page]).app, only_files);
     }
 
     #[test]

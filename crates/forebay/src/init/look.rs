@@ -43,6 +43,15 @@ impl<'a> Look<'a> {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
+    /// Returns true if a regular file begins with these bytes.
+    pub fn starts_with(&self, name: &str, start: &[u8]) -> bool {
+        let path = self.path(name);
+        let mut bytes = vec![0; start.len()];
+        path.is_file()
+            && File::open(&path).is_ok_and(|mut file| file.read_exact(&mut bytes).is_ok())
+            && bytes == start
+    }
+
     /// Returns the sorted names in the subdirectory `name`, or in the application's directory if
     /// `name` is empty. Leaves out names that are not UTF-8. If the directory cannot be read, the
     /// result is empty.

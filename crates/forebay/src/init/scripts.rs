@@ -40,6 +40,18 @@ pub fn name(directory: &Path, experiment: &str, site: &str) -> (String, String) 
     (experiment.replacen("[load]\n", &format!("{note}[load]\n"), 1), site)
 }
 
+/// Returns true if a Perl script in `directory` asks for taint checks in its `#!` line, as in
+/// `#!/usr/bin/perl -wT`.
+pub fn has_taint_checks(directory: &Path) -> bool {
+    find(directory).perl.iter().any(|name| {
+        let line = first_line(&directory.join(name));
+        let mut words = line.split_whitespace();
+        words.any(|word| {
+            word.starts_with('-') && !word.starts_with("--") && word.contains(['T', 't'])
+        })
+    })
+}
+
 /// Returns the names of all Perl and Python scripts in `directory`, sorted.
 pub fn all(directory: &Path) -> Vec<String> {
     let Scripts { perl, python } = find(directory);

@@ -24,6 +24,13 @@ pub fn write(dir: &Path, force: bool) -> Result<String, String> {
     let look = Look::at(dir);
     let all = detect::all(&look);
     let Some((main, others)) = all.split_first() else {
+        if let Some(why) = detect::programs(&look) {
+            return Err(format!(
+                "{shown}: found an application, but not what it needs: {why}. A site of files would \
+                 send its source and its data. Write a site.toml with a route for its programs, such \
+                 as kind = \"cgi-bin\" with dir = \"bin\", and one for each directory of files"
+            ));
+        }
         return Err(format!("{shown}: found nothing to serve; looked for {}", detect::MARKS));
     };
     let mut chosen = Chosen::of(main, others, &look);
@@ -191,6 +198,9 @@ fn report(chosen: &Chosen<'_>, others: &[Detected], file: &Path, existed: bool) 
         .iter()
         .map(|note| format!("note: the site refuses more than Apache: {}", quote::line(note)));
     lines.extend(refused);
+    lines.extend(
+        refusals.lost.iter().map(|line| format!("note: without a route: {}", quote::line(line))),
+    );
     if refusals.refuses_all {
         lines.push("note: one route refuses all requests; replace it before you serve".to_owned());
     }

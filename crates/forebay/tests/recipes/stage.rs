@@ -169,10 +169,15 @@ impl Stage {
     pub fn forebay(&self) -> PathBuf {
         let text = fs::read_to_string(root().join("examples/recipes/forebay.toml")).unwrap();
         let dir = self.folder.path().display();
-        let text = self.listening(&text).replace("*/site.toml", "../*.toml").replace(
-            "acme = { email = \"admin@example.org\" }",
-            &format!("certificate = \"{dir}/server.pem\", key = \"{dir}/server.key\""),
-        );
+        let text = self
+            .listening(&text)
+            .replace("*/site.toml", "../*.toml")
+            .replace("user = \"www-data\"", "threads = 2")
+            .replace("/var/log/forebay/access.log", "off")
+            .replace(
+                "acme = { email = \"admin@example.org\" }",
+                &format!("certificate = \"{dir}/server.pem\", key = \"{dir}/server.key\""),
+            );
         self.folder.write("forebay/main/forebay.toml", text)
     }
 

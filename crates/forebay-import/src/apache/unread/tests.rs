@@ -94,6 +94,11 @@ const LINES: &[&str] = &[
     "UserDir public_html",
     "VirtualDocumentRoot /srv/%0",
     "OwnDirective x",
+    "WSGIScriptAlias /w {}/x.py",
+    "WSGIScriptAlias /w {}/x.py process-group=g#\nWSGIDaemonProcess g# processes=2",
+    "WSGIDaemonProcess g# processes=2\nWSGIScriptAlias /w {}/x.py\nWSGIProcessGroup g#",
+    "WSGIScriptAlias /w {}/x.py\nWSGIPythonHome /none",
+    "WSGIScriptAlias /w {}/x.py\nWSGIPythonPath /none",
 ];
 
 /// Contexts of a line, with the line in place of `@`. The first one is outside of the host.
@@ -220,7 +225,7 @@ fn the_lines_above_have_all_directives_that_the_translation_reads() {
 /// Creates the files of a host. Returns their directory.
 fn tree(root: &Path) -> String {
     std::fs::create_dir_all(root.join("sub")).unwrap();
-    for name in ["404.html", "404.php", "index.html", "start.html", "a.txt"] {
+    for name in ["404.html", "404.php", "index.html", "start.html", "a.txt", "x.py"] {
         std::fs::write(root.join(name), name).unwrap();
     }
     let program = root.join("run.fcgi");

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Chosen, FoundApp, SITE_FILE};
-use crate::init::quote;
+use crate::init::{quote, scripts};
 
 const HEAD: &str = "\
 # A site for Forebay, written by `forebay init site`. Paths are relative to this file.
@@ -35,20 +35,20 @@ exec "$3/bin/catalina.sh" run
 "#;
 
 /// Returns the content of the site's configuration file.
-pub fn site(chosen: &Chosen<'_>, dir: &Path) -> String {
+pub fn site(chosen: &Chosen<'_>, site_dir: &Path) -> String {
     let mut head = HEAD.to_owned();
     if matches!(chosen.main.app, FoundApp::Servlet { tomcat: None }) {
         // The servlet container usually listens on port 8080, so Forebay needs another port.
         head = head.replace("127.0.0.1:8080", "127.0.0.1:8000");
     }
-    let (routes, apps) = (routes(chosen), apps(chosen));
+    let (routes, apps) = (routes(chosen), apps(chosen, site_dir));
     if chosen.refusals.routes.is_empty() {
         return head + &routes + &apps;
     }
     head +=
         "\n  # The routes with the name of an .htaccess file refuse what it refuses in Apache.\n";
     head += chosen.refusals.routes.trim_start_matches('\n');
-    let routes = reached(&head, &routes, &apps, dir);
+    let routes = reached(&head, &routes, &apps, site_dir);
     head + &routes + &apps
 }
 
@@ -114,7 +114,7 @@ fn routes(chosen: &Chosen<'_>) -> String {
 }
 
 /// Returns the tables of the applications.
-fn apps(chosen: &Chosen<'_>) -> String {
+fn apps(chosen: &Chosen<'_>, site_dir: &Path) -> String {
     let mut text = String::new();
     let app = app(&chosen.main.app);
     if !app.is_empty() {
@@ -133,6 +133,11 @@ fn apps(chosen: &Chosen<'_>) -> String {
              kind = \"cgi-bin\"                       # the first line of each script selects what runs it\n\
              dir = \"{dir}\"\nworkers = 4\n"
         );
+        if scripts::has_taint_checks(&site_dir.join(dir)) {
+            // Only a new perl can switch taint checks on.
+            text +=
+                "perl_mode = \"cgi\"                      # for -T in the first line of scripts\n";
+        }
         text += &user(chosen);
     }
     text

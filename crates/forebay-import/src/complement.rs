@@ -6,7 +6,7 @@ type Rest<'p> = (&'p [u8], bool);
 /// Maximum total length of the patterns. The expression is a few times as long.
 const LONGEST: usize = 120;
 
-/// Returns an expression, in lower case, for the paths that match a pattern of `included` and no
+/// Returns an expression for the paths that match a pattern of `included` and no
 /// pattern of `excluded`. A pattern such as `/a/*` begins with a slash, and may end with `*`. An
 /// empty list `included` means all paths. Returns `None` if the patterns are too long or not
 /// ASCII, or if no path remains.
@@ -15,15 +15,11 @@ pub fn without(included: &[String], excluded: &[String]) -> Option<String> {
     if !all().all(|path| path.is_ascii()) || all().map(String::len).sum::<usize>() > LONGEST {
         return None;
     }
-    let lower = |paths: &[String]| -> Vec<String> {
-        paths.iter().map(|path| path.to_ascii_lowercase()).collect()
-    };
-    let (included, excluded) = (lower(included), lower(excluded));
-    let mut of_included = rests(&included)?;
+    let mut of_included = rests(included)?;
     if included.is_empty() {
         of_included.push((b"", true));
     }
-    Some(format!("^/{}", remaining(&of_included, &rests(&excluded)?)?))
+    Some(format!("^/{}", remaining(&of_included, &rests(excluded)?)?))
 }
 
 fn rests(paths: &[String]) -> Option<Vec<Rest<'_>>> {
