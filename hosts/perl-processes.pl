@@ -9,7 +9,7 @@
 my $MOST_ZYGOTES = 32;                         # per worker; the least recently used one ends
 my $SET_FD_FLAGS = 2;
 my (%zygotes, $uses, $code_file);
-our $ZYGOTE;                                   # the text of perl-zygote.pl
+our $ZYGOTE;            # the text of perl-zygote.pl, after that of perl-compilation.pl
 
 sub serve_processes {
     my ($mode) = @_;
@@ -51,7 +51,7 @@ sub run_process {
         return run_forked($request, $zygote) if ref $zygote;
         return (refuse($request) ? $zygote : undef) if defined $zygote;
     }
-    return run_program($request);
+    return run_program($mode, $request);
 }
 
 # Reads the body and drops it. Returns false if the control socket has closed.
@@ -66,10 +66,10 @@ sub refuse {
 # ---- a program ----
 
 sub run_program {
-    my ($request) = @_;
+    my ($mode, $request) = @_;
     my ($file, $environment) = @$request{qw(file environment)};
     my $first = first_line($file);
-    if ($first !~ /^(?:#!|\x7fELF)/) {
+    if ($first !~ /^(?:#!|\x7fELF)/ && $mode eq 'cgi') {
         log_error("$file: neither a program nor a script with a #! line");
         return refuse($request) ? 500 : undef;
     }
@@ -79,8 +79,7 @@ sub run_program {
     if (defined $child && !$child) {
         leave_for($file);
         %ENV = %$environment;
-        no warnings 'exec';
-        CORE::exec { $file } $file or give_up("cannot run $file: $! (the program in its #! line?)");
+        become_program($file, $first);
     }
     my $error = $body_lost ? "cannot store the request body: $body_lost" : "cannot fork: $!";
     restore_descriptors();
@@ -99,18 +98,11 @@ sub status_of {
     return $how & 127 ? 502 : $how ? 500 : 0;
 }
 
-sub first_line {
-    my ($file) = @_;
-    open my $handle, '<', $file or return '';
-    read $handle, my $start, 256 or return '';
-    return $start =~ /^(.*?)\r?$/m ? $1 : $start;
-}
-
 # ---- a fork of a process that has compiled the script ----
 
 # Returns the process that has compiled the script, and starts it if there is none or if the file
-# has changed. Returns the HTTP status of a failure, or nothing if the script is not written in
-# Perl.
+# has changed. Returns the HTTP status of a failure, or nothing if the script has to run as a program:
+# it is not written in Perl, or cannot be compiled once.
 sub zygote_for {
     my ($request, @now) = @_;
     my $file = $request->{file};
@@ -120,7 +112,7 @@ sub zygote_for {
         end_zygote($file) if $known;
         my $first = first_line($file);
         $known = $first =~ /perl/ || $first !~ /^#!|^\x7fELF/
-            ? start_zygote($request, $first) : { is_other => 1 };
+            ? start_zygote($request, $first) : { is_program => 1 };
         return $known if !ref $known;
         $known->{made_from} = $made_from;
         $zygotes{$file} = $known;
@@ -129,53 +121,58 @@ sub zygote_for {
     if (keys %zygotes > $MOST_ZYGOTES) {
         end_zygote((sort { $zygotes{$a}{used} <=> $zygotes{$b}{used} } keys %zygotes)[0]);
     }
-    return $known->{is_other} ? undef : $known;
+    return $known->{is_program} ? undef : $known;
 }
 
 sub end_zygote {
     my ($file) = @_;
     my $zygote = delete $zygotes{$file};
-    return if $zygote->{is_other};
+    return if $zygote->{is_program};
     close $zygote->{link};
     waitpid $zygote->{pid}, 0;
 }
 
 # Starts perl as the kernel would for the script's first line, but perl-zygote.pl is loaded first.
-# BEGIN blocks print to a file, because their output is part of each reply.
+# The script is compiled without a visitor. If that shows that it cannot be, it is run as a program.
 sub start_zygote {
     my ($request, $first) = @_;
     my ($file, $environment) = @$request{qw(file environment)};
     socketpair my $link, my $its_link, 1, 1, 0 or return fail("cannot make a socket: $!");
-    open my $printed, '+>', undef or return fail("cannot make a temporary file: $!");
+    my $streams = streams_without_visitor() or return fail("cannot make a temporary file: $!");
     my $child = fork;
     return fail("cannot fork: $!") if !defined $child;
     if (!$child) {
         leave_for($file);
-        open STDOUT, '>&', $printed or give_up("cannot redirect standard output: $!");
+        open STDIN, '<&', $streams->{input} or give_up("cannot redirect standard input: $!");
+        open STDOUT, '>&', $streams->{output} or give_up("cannot redirect standard output: $!");
         my @passed = map { fcntl $_, $SET_FD_FLAGS, 0; fileno $_ }
             $code_file, $its_link, $control, $output;
         my $load = sprintf '-M5.006;BEGIN{@Forebay::Zygote::given=(%s);require q(/proc/self/fd/%d)}',
             join(',', @passed, $$, $PRCTL{ ($Config::Config{archname} =~ /^([a-z0-9_]+)/)[0] } // 0,
-                $DUP3 // 0),
+                $DUP3 // 0, map { "q($_)" } grep { /^\w+\z/ } keys %$environment),
             $passed[0];
         my ($program, $switches) = $first =~ /^#!\s*(\S+)\s*(.*)/ ? ($1, $2) : ('perl', '');
         $program = $1 if $program =~ m{/env\z} && $switches =~ /(\S*perl\S*)/;
-        my @taint = map { "-$_" } grep { defined } taint_switch($first);
-        %ENV = %$environment;
+        # perl wants to see these on its command line, too.
+        my @early = map { "-$_" } grep { defined } taint_switch($first);
+        push @early, grep { /^-[acfhlnpsSuUvwWX]*C/ } split ' ', $switches;
+        %ENV = environment_without_visitor($environment);
         no warnings 'exec';
-        CORE::exec { $program } $program, @taint, $load, $file
+        CORE::exec { $program } $program, @early, $load, $file
             or give_up("cannot run $program, which $file names: $!");
     }
     close $its_link;
-    return { link => $link, pid => $child } if sysread $link, my $ready, 1;
-    # The process ended while it compiled the script. So its output is the reply.
+    my $seen = '';    # what it has looked at, and NUL when it is compiled
+    1 while $seen !~ /\0\z/ && sysread $link, $seen, $CHUNK, length $seen;
+    my $is_compiled = $seen =~ s/\0\z//;
+    my $needs = need_of_visitor($seen, $streams, $is_compiled ? $child : undef);
+    return { link => $link, pid => $child } if $is_compiled && !$needs;
+    close $link;
     waitpid $child, 0;
-    my $status = status_of($?);
-    seek $printed, 0, 0;
-    while (sysread $printed, my $text, $CHUNK) {
-        syswrite $output, $text;
-    }
-    return $status;
+    $needs ||= 'it ends there' if !$?;
+    return status_of($?) if !$needs;    # the log has the error
+    log_need_of_visitor($file, $needs);
+    return { is_program => 1 };
 }
 
 sub fail {

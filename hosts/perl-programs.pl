@@ -19,11 +19,29 @@ sub run_as_program {
     die "$file: cannot fork: $!\n" if !defined $child;
     if (!$child) {
         leave_for($file);
-        no warnings 'exec';
-        CORE::exec { $file } $file or give_up("cannot run $file: $! (the program in its #! line?)");
+        # These modes do not need the perl that the script names.
+        my $first = first_line($file);
+        $first = '' if $first =~ /^#!\s*(\S*perl\S*)/ && !-x $1;
+        become_program($file, $first);
     }
     1 while waitpid($child, 0) < 0 && $! == $EINTR;
     die $FAILED if $?;
+}
+
+# Replaces this child by the script's program. perl runs a script without a #! line.
+sub become_program {
+    my ($file, $first) = @_;
+    no warnings 'exec';
+    CORE::exec { $file } $file if $first =~ /^#!|^\x7fELF/;
+    CORE::exec { 'perl' } 'perl', $file if $first !~ /^#!/;
+    give_up("cannot run $file: $! (the program in its #! line?)");
+}
+
+sub first_line {
+    my ($file) = @_;
+    open my $handle, '<', $file or return '';
+    read $handle, my $start, 256 or return '';
+    return $start =~ /^(.*?)\r?$/m ? $1 : $start;
 }
 
 # Prepares a new child: it ends together with this worker, and runs in the script's directory.

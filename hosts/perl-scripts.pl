@@ -36,9 +36,9 @@ sub script_for {
             = { version => $version, code => sub { run_as_program($file) }, quiet => 1 };
     }
     delete @INC{ keys %{ delete $libraries{$file} } } if $libraries{$file};
-    my $compiled = compile($file, $source) or return defined $exit_code ? 0 : 500;
+    my $compiled = compile($file, $source) or return 500;
     $compiled->{version} = $version;
-    $scripts{$file} = $compiled if !$forgets;
+    $scripts{$file} = $compiled if !$forgets || $compiled->{is_program};
     return $compiled;
 }
 
@@ -145,7 +145,7 @@ sub forget_packages_of {
 }
 
 # Compiles `$source` into a sub in its own package. Returns undef if that failed, after logging the
-# error, or if the script has called exit() in a BEGIN block. `$cut` is the position of an __END__
+# error. Returns a sub that runs the script as a program if it needs to know the visitor. `$cut` is the position of an __END__
 # or __DATA__ that does not begin a line.
 sub compile {
     my ($file, $source, $cut) = @_;
@@ -173,9 +173,9 @@ sub compile {
     local $^W = $warns ? 1 : 0;
     $SIG{__WARN__} = \&warn_of_others if $forgets;
     # The lines after the code end a statement without a semicolon, and POD without =cut.
-    my $sub = evaluate("package $package; sub __script__ {\n#line 1 \"$name\"\n$code\n;\n"
+    my ($sub, $error, $needs, $changes) = evaluate_without_visitor(
+        "package $package; sub __script__ {\n#line 1 \"$name\"\n$code\n;\n"
             . "=pod\n\n=cut\n\n$end}\n\\&__script__");
-    my $error = $@;
     if ($forgets && ($SIG{__WARN__} // '') eq \&warn_of_others) {
         if ($warner) { $SIG{__WARN__} = $warner }
         else { delete $SIG{__WARN__} }
@@ -183,21 +183,25 @@ sub compile {
     adopt_carp();
     adopt_fcgi();
     adopt_databases();
-    if (!$sub && !defined $exit_code && !defined $cut) {
+    if (!$sub && !$needs && !defined $cut) {
         my $end_at = end_within_line($source, $name, $error);
         if (defined $end_at) {
             take_end_blocks($forgets ? undef : $name) if $has_end;
             return compile($file, $source, $end_at);
         }
     }
-    $error = handle_compile_error($error, $name, $had_carp) if !$sub && !defined $exit_code;
+    $error = handle_compile_error($error, $name, $had_carp) if !$sub && !$needs;
     $compiling = 0;
     my @end = $has_end ? take_end_blocks($forgets ? undef : $name) : ();
+    if ($needs) {
+        log_need_of_visitor($file, $needs);
+        return { code => sub { run_as_program($file) }, is_program => 1, ties => 1 };
+    }
     if (!$sub) {
-        log_error($error) if !defined $exit_code;
+        log_error($error);
         return undef;
     }
-    my $state = compiled_state($warns, $package, $code);
+    my $state = compiled_state($warns, $package, $code, $changes);
     my $data_in = $is_data ? $data_package : $package;
     my $data = defined $data_at
         ? [\$source, $data_at, scalar($code =~ /^\s*use\s+utf8\b/m), $data_in] : undef;
@@ -209,6 +213,117 @@ sub compile {
         layers => scalar($code =~ /:(?:perlio|unix|stdio|mmap|pop)\b/),
         quiet => $code !~ /SIG|sigtrap/ && !($state && $state->{signals}),
     };
+}
+
+# ---- a compilation has no visitor (perl-compilation.pl) ----
+
+# Compiles `$text` where nothing shows the request that happened to come first. Returns the result,
+# the error, why the script needs to know the visitor ('' if not), and its changes of %ENV.
+sub evaluate_without_visitor {
+    my ($text) = @_;
+    my $streams = streams_without_visitor();
+    if (!$streams || !open $streams->{body}, '<&', \*STDIN) {
+        $worn_out = "$!";
+        return (undef, "cannot prepare to compile: $!", '', [{}, []]);
+    }
+    my %request = %ENV;
+    %ENV = environment_without_visitor(\%request);
+    my ($looked, @modules) = '';
+    my $look = sub {
+        $looked ||= $_[0];
+        push @modules, Forebay::Compilation::modules_above();
+    };
+    Forebay::Compilation::watch($look, keys %request);
+    redirect($streams->{input}, 0);
+    redirect($streams->{output}, 1);
+    my $sub = evaluate($text);
+    my $error = $@;
+    *main::ENV = $environment_hash if \%ENV != $environment_hash;
+    my @changes = Forebay::Compilation::changes();
+    {
+        no warnings;
+        my $was = select STDOUT;
+        my $unbuffered = $|;
+        $| = 1;    # flushes
+        $| = $unbuffered;
+        select $was;
+    }
+    my $needs = need_of_visitor($looked, $streams, $$);
+    $needs ||= 'it ties a standard handle' if tied *STDIN || tied *STDOUT;
+    $needs ||= 'it ends there' if defined $exit_code;
+    redirect($streams->{body}, 0);
+    redirect($output, 1);
+    if ($needs) {
+        alarm 0;
+        delete @INC{@modules};    # the next script that uses them has to show the same
+        no warnings 'untie';
+        untie *STDIN;
+        untie *STDOUT;
+        reattach(@$_) for [\*STDIN, '<', $streams->{body}, 0], [\*STDOUT, '>', $output, 1],
+            [\*STDERR, '>', $log, 2];
+    }
+    %ENV = %request;
+    return ($sub, $error, $needs, \@changes);
+}
+
+sub environment_without_visitor {
+    my ($environment) = @_;
+    return (%base, map { ($_ => $environment->{$_}) } grep { exists $environment->{$_} }
+        @Forebay::Compilation::SAME);
+}
+
+# Returns files for descriptors 0 and 1. Input has a line, so that a read leaves a trace.
+sub streams_without_visitor {
+    pipe my $input, my $writer or return;
+    open my $printed, '+>', undef or return;
+    binmode $_ for $input, $writer, $printed;
+    syswrite $writer, "\n";
+    return { input => $input, output => $printed };
+}
+
+# Returns why a script has to be compiled anew for each visitor, or ''. `$looked` names what it has
+# looked at. `$process`, unless it has ended, is the process that has compiled the script.
+sub need_of_visitor {
+    my ($looked, $streams, $process) = @_;
+    return "it uses $looked" if $looked ne '';
+    return 'it prints' if -s $streams->{output};
+    return 'it reads standard input' if !sysread $streams->{input}, my $line, 1;
+    return '' if !defined $process;
+    my %number = map { (readlink('/proc/self/fd/' . fileno $streams->{ $_->[0] }) => $_->[1]) }
+        ['input', 0], ['output', 1];
+    my %own = $process == $$ ? map { (fileno $_ => 1) } values %$streams : ();
+    opendir my $descriptors, "/proc/$process/fd" or return 'it hides its descriptors';
+    my $found = 0;
+    for (readdir $descriptors) {
+        my $number = $number{ readlink("/proc/$process/fd/$_") // '' };
+        next if !defined $number || $own{$_};
+        return 'it copies standard input or output' if $number != $_;
+        $found++;
+    }
+    return $found == 2 ? '' : 'it replaces standard input or output';
+}
+
+sub log_need_of_visitor {
+    my ($file, $needs) = @_;
+    log_error("$file: a BEGIN block or a module at its load needs the request ($needs), so the script"
+        . ' cannot be compiled once for all visitors: each request starts a new perl, as with'
+        . ' mode = "cgi"');
+}
+
+# Opens a standard handle on its descriptor again.
+sub reattach {
+    my ($handle, $mode, $from, $number) = @_;
+    redirect($from, $number);
+    my $is_own = defined fileno $handle && fileno $handle == $number;
+    $is_own ? open $handle, "$mode&", $from : open $handle, "$mode&=", $number;
+}
+
+# Makes descriptor `$number` a copy of the handle's, as dup2 does.
+sub redirect {
+    my ($handle, $number) = @_;
+    return if $DUP3 && syscall($DUP3, fileno $handle, $number, 0) >= 0;
+    require POSIX;
+    POSIX::dup2(fileno $handle, $number);
 }
 
 # Logs warnings in perlrun, except one that is no problem, because the script's sub runs only once.
@@ -320,8 +435,9 @@ sub handles_of {
 # Returns the changes that the compilation made in the process and that each run needs again. These
 # are signal handlers and layers that modules set when they load, and pragmas of CGI.pm.
 sub compiled_state {
-    my ($warns, $package, $code) = @_;
+    my ($warns, $package, $code, $changes) = @_;
     my %state;
+    $state{environment} = $changes if %{ $changes->[0] } || @{ $changes->[1] };
     $state{warns} = 1 if $warns;
     my %signals = map { ($_ => $SIG{$_}) } grep { defined $SIG{$_} } grep { $_ ne 'FPE' } keys %SIG;
     $state{signals} = \%signals if %signals;
@@ -342,6 +458,10 @@ sub compiled_state {
 sub restore_state {
     my ($state) = @_;
     restore_modules($state->{modules}) if $state->{modules};
+    if (my $changes = $state->{environment}) {
+        @ENV{ keys %{ $changes->[0] } } = values %{ $changes->[0] };
+        delete @ENV{ @{ $changes->[1] } };
+    }
     $^W = 1 if $state->{warns};
     @SIG{ keys %{ $state->{signals} } } = values %{ $state->{signals} } if $state->{signals};
     for my $layer (@{ $state->{layers} || [] }) {

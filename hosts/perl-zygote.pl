@@ -7,26 +7,33 @@ package Forebay::Zygote;
 use strict;
 
 # Descriptors of this file, of the link to the worker, control and output; process id of the worker;
-# system call numbers of prctl and dup3.
+# system call numbers of prctl and dup3; names of variables that a request has.
 our @given;
-my ($code, $link_number, $control_number, $output_number, $own, $prctl, $dup3) = @given;
-my %inherited = %ENV;
-my ($link, $control, $output, $printed, $child_handler, %set, @deleted);
+my ($code, $link_number, $control_number, $output_number, $own, $prctl, $dup3, @names) = @given;
+my ($link, $control, $output, $child_handler, $set, $deleted);
 delete $INC{"/proc/self/fd/$code"};
 
 # Sets close-on-exec, because the script's BEGIN blocks may start programs.
 for ([\$link, $link_number], [\$control, $control_number], [\$output, $output_number]) {
     open ${ $_->[0] }, '+<&=', $_->[1] or die "cannot use descriptor $_->[1]: $!\n";
     fcntl ${ $_->[0] }, 2, 1;    # F_SETFD, FD_CLOEXEC
+    binmode ${ $_->[0] };        # the switch -C gives all handles a layer
 }
 { open my $loaded, '<&=', $code }    # closes the descriptor
+
+# The worker reads what the code has looked at, and then, in prepare(), that the script is compiled.
+my $has_told;
+Forebay::Compilation::watch(sub { $has_told++ or syswrite $link, $_[0] }, @names);
 
 INIT {
     kill KILL => $$ if $$ != $own;    # a child that a BEGIN block has forked and not ended
     alarm 0;
     prepare();
-    syswrite $link, 'r';
+    syswrite $link, "\0";
+    my $is_used;
     while (my ($environment, $part, $length) = receive()) {
+        # The worker has looked at the descriptors before its first request.
+        $is_used++ or reopen(\*STDIN, '<', '/dev/null');
         my $child = fork;
         if (!defined $child) {
             print STDERR "$0: cannot fork: $!\n";
@@ -51,18 +58,7 @@ sub prepare {
     $| = 1;    # flushes
     $| = $unbuffered;
     select $was;
-    $printed = '';
-    if (open my $file, '<', '/proc/self/fd/1') {
-        local $/;
-        $printed = <$file>;
-    }
-    # Environment variables that BEGIN blocks set apply to each request, except those that a request
-    # sets.
-    my $of_request = qr/^(?:HTTP|REMOTE|REQUEST|QUERY|CONTENT|PATH_INFO|PATH_TRANSLATED|SCRIPT|SERVER
-        |DOCUMENT|GATEWAY|AUTH_TYPE)/x;
-    %set = map { ($_ => $ENV{$_}) }
-        grep { !/$of_request/ && (!exists $inherited{$_} || $inherited{$_} ne $ENV{$_}) } keys %ENV;
-    @deleted = grep { !/$of_request/ && !exists $ENV{$_} } keys %inherited;
+    ($set, $deleted) = Forebay::Compilation::changes();
 }
 
 # Returns the next request. Returns nothing if the worker has ended or no longer needs this process.
@@ -96,17 +92,14 @@ sub become {
     my @fields = split /\0/, $environment, -1;
     pop @fields;
     my %request = @fields;
-    %ENV = (%request, %set);
-    delete @ENV{@deleted};
+    %ENV = (%request, %$set);
+    delete @ENV{@$deleted};
     body($part, $length) if $length;
     close $control;
     close $link;
-    # Keeps the handle if possible, because its `tell` includes the text that BEGIN blocks printed.
-    if (!$dup3 || (fileno(STDOUT) // -1) != 1 || syscall($dup3, fileno $output, 1, 0) < 0) {
-        reopen(\*STDOUT, '>&', $output);
-    }
+    # Keeps the handle, and with it its layers, if possible.
+    if (!$dup3 || syscall($dup3, fileno $output, 1, 0) < 0) { reopen(\*STDOUT, '>&', $output) }
     close $output;
-    syswrite STDOUT, $printed if length $printed;
     reopen_data();
     $^T = time;
     srand;
@@ -122,11 +115,13 @@ sub body {
     if ($fits) {
         $part .= take($control, $length - length $part);
         pipe $reader, $writer or lost();
+        binmode $writer;
         fcntl $writer, 4, 0x801;    # F_SETFL, O_NONBLOCK | O_WRONLY: some pipes hold only one page
         $fits = (syswrite($writer, $part) || 0) == $length;
     }
     if (!$fits) {
         open $reader, '+>', undef or lost();
+        binmode $reader;
         for (my $left = $length - length $part;; $left -= length $part) {
             (syswrite($reader, $part) || 0) == length $part or lost();
             last if !$left;

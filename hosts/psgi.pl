@@ -62,7 +62,7 @@ sub serve {
     }
     # Waits until Forebay closes the control socket. If this process ended before Forebay has read
     # the end marker, its end would count as a crash.
-    1 while !$taken_over && sysread $control, my $rest, $CHUNK;
+    1 while !$taken_over && sysread($control, my $rest, $CHUNK);
     exit 0;
 }
 

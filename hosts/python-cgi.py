@@ -29,7 +29,7 @@ import io
 import os
 import select
 import struct
-from _frozen_importlib_external import SourceFileLoader
+from _frozen_importlib_external import SourceFileLoader, _LoaderBasics
 from _thread import _count as count_threads
 from _weakref import ref as reference_to
 from os import (    # originals, whatever scripts do to os
@@ -97,6 +97,7 @@ class Host:
         self.streams = Streams(self.handles)
         sys.meta_path.append(Replacements(replacements))
         self.modules = Modules()
+        self.loading = Loading(self.environment, self.streams)
         self.take_exit_functions()
 
     def serve(self, run):
@@ -127,6 +128,8 @@ class Host:
             if isinstance(script, int):
                 status, ends = script, script == 503
             else:
+                if script.needs_visitor:
+                    run = self.fork
                 status, ends = run(script, length)
                 if os.getpid() != self.pid:
                     return ends    # in the fork: its exit code
@@ -171,6 +174,7 @@ class Host:
         itself; and true if it left something that stays until this process ends."""
         self.modules.enter(script)
         self.streams.renew(script, has_body)
+        self.loading.begin()
         code, failed = self.execute(script)
         ends = self.threads.wait()
         self.run_exit_functions()
@@ -181,7 +185,14 @@ class Host:
             self.library.flush()
             os._exit(code)    # a child that the script has forked
         try:
-            self.modules.leave(script)
+            self.loading.active = False
+            if self.loading.needs is not None:
+                script.needs_visitor = True
+                log_error(
+                    '%s: while a module is loaded, %s of the request, so the module cannot stay '
+                    'for other visitors: each request loads all modules, as with mode = "fork"'
+                    % (script.file, self.loading.needs))
+            self.modules.leave(script, self.loading.culprits)
             self.streams.set()
             self.clear()
             self.interpreter.restore(self.modules.known)
@@ -355,6 +366,7 @@ class Script:
         self.modules = self.path[0] if self.path else ''    # key of the modules that it finds
         self.added_path = []    # the script's own additions to sys.path
         self.is_unbuffered = is_unbuffered(source)
+        self.needs_visitor = False    # a module that it loads uses the request
         self.names = {
             '__file__': file, '__builtins__': builtins, '__cached__': None, '__doc__': None,
             '__loader__': SourceFileLoader('__main__', file),

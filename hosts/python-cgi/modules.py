@@ -15,6 +15,110 @@ class Local:
         return any(signature_of(file) != known for file, known in self.files.items())
 
 
+class Loading:
+    """Watches what modules do while they are loaded. A module stays loaded for later visitors, but
+    is loaded in the request that first needs it. So a module that prints then, reads standard
+    input, or looks at variables of the request must not stay: it would show that visitor to others,
+    or do nothing for them."""
+
+    SAME = ('GATEWAY_INTERFACE', 'SCRIPT_FILENAME', 'SERVER_SOFTWARE')    # in all requests
+    OF_REQUEST = (
+        'AUTH_', 'CONTENT_', 'DOCUMENT_', 'HTTP', 'PATH_INFO', 'PATH_TRANSLATED', 'QUERY_',
+        'REDIRECT_', 'REMOTE_', 'REQUEST_', 'SCRIPT_', 'SERVER_', 'SSL_', 'UNIQUE_ID')
+
+    def __init__(self, environment, streams):
+        self.environment, self.streams = environment, streams
+        self.active = False       # a script runs whose modules stay
+        self.names = []           # the modules that are being loaded; each needs the next
+        self.needs = None         # what one of them has used
+        self.culprits = set()
+        self.get, self.iterate = os._Environ.__getitem__, os._Environ.__iter__
+        self.execute = _LoaderBasics.exec_module
+        # The interpreter keeps this function until it ends. With a reference to this object, it
+        # would keep the standard output past the last text of destructors.
+        known, execute = reference_to(self), self.execute
+
+        def exec_module(loader, module):
+            loading = known()
+            if loading is None or not loading.active:
+                return execute(loader, module)
+            return loading.load(loader, module)
+
+        _LoaderBasics.exec_module = exec_module
+
+    def begin(self):
+        self.active, self.needs = True, None
+        self.culprits.clear()
+
+    def note(self, what):
+        self.needs = self.needs or '%s uses %s' % (self.names[-1], what)
+        self.culprits.update(self.names)
+
+    def load(self, loader, module):
+        is_first = not self.names
+        self.names.append(module.__name__)
+        try:
+            if is_first:
+                return self.load_watched(loader, module)
+            return self.execute(loader, module)
+        finally:
+            self.names.pop()
+
+    def load_watched(self, loader, module):
+        process, output, given = getpid(), sys.stdout, sys.stdin
+        flush(output)
+        printed, client = nameless_file(), dup(1)
+        os.dup2(printed, 1)
+        if given is self.streams.input:
+            sys.stdin = sys.__stdin__ = WatchedInput(given, self)
+        watched = sys.stdin
+        os._Environ.__getitem__ = lambda environ, key: self.get_watched(environ, key)
+        os._Environ.__iter__ = lambda environ: self.iterate_watched(environ)
+        try:
+            self.execute(loader, module)
+        finally:
+            os._Environ.__getitem__, os._Environ.__iter__ = self.get, self.iterate
+            if sys.stdin is watched:
+                sys.stdin = sys.__stdin__ = given
+            else:
+                self.note('standard input')
+            if sys.stdout is not output:
+                self.note('standard output')
+            flush(output, sys.stdout)
+            os.dup2(client, 1)
+            os.close(client)
+            if getpid() == process and os.lseek(printed, 0, os.SEEK_END):
+                self.note('standard output')
+                os.lseek(printed, 0, os.SEEK_SET)
+                for piece in iter(lambda: os.read(printed, CHUNK), b''):
+                    write_all(1, piece)
+            os.close(printed)
+
+    def get_watched(self, environ, key):
+        name = os.fsdecode(key) if isinstance(key, (str, bytes)) else ''
+        if name not in self.SAME and os.fsencode(name) not in self.environment.base \
+                and (name.startswith(self.OF_REQUEST) or os.fsencode(name) in self.environment.data):
+            self.note(name)
+        return self.get(environ, key)
+
+    def iterate_watched(self, environ):
+        self.note('all variables')
+        return self.iterate(environ)
+
+
+class WatchedInput:
+    def __init__(self, stream, loading):
+        self.stream, self.loading = stream, loading
+
+    def __getattr__(self, name):
+        if self.loading.names and name not in ('closed', 'encoding', 'errors', 'isatty', 'name'):
+            self.loading.note('standard input')
+        return getattr(self.stream, name)
+
+    def __iter__(self):
+        return iter(self.__getattr__('readline'), '')
+
+
 def signature_of(file):
     try:
         return signature(os.stat(file))
@@ -82,8 +186,10 @@ class Modules:
                     and name not in STARTUP and name not in sys.builtin_module_names:
                 local.hidden[name] = sys.modules.pop(name)
 
-    def leave(self, script):
-        """Records the modules that the script has loaded, and its additions to sys.path."""
+    def leave(self, script, culprits):
+        """Records the modules that the script has loaded, and its additions to sys.path. If some of
+        them, `culprits`, have used the request, drops them, and those that may have something of
+        it from them."""
         if sys.path != script.path + self.path + script.added_path:
             self.note_path(script)
         if len(sys.modules) == self.count:
@@ -94,7 +200,10 @@ class Modules:
             if name in self.known or name in local.modules or name == '__main__':
                 continue
             self.grew = True
-            if self.is_installed(name, module):
+            is_installed = self.is_installed(name, module)
+            if name in culprits or culprits and not is_installed:
+                sys.modules.pop(name, None)
+            elif is_installed:
                 self.known.add(name)
             else:
                 local.modules[name] = module

@@ -10,6 +10,7 @@ mod clients;
 mod fields;
 mod htaccess;
 mod loops;
+pub(crate) mod rights;
 mod rules;
 mod store;
 mod texts;
@@ -28,7 +29,7 @@ use forebay_origin::apps::definition::{Definition, asgi_interpreter, definition}
 use forebay_origin::files::ScriptRoutes;
 use forebay_origin::scripts::cgi::obstacle;
 use forebay_upstream::app_server;
-use forebay_workers::{AppSpec, Launcher, StartError};
+use forebay_workers::{AppSpec, Identity, Launcher, StartError};
 
 use crate::build::launch_of;
 use crate::explain::find_answer_on;
@@ -73,7 +74,7 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
     let doubtful = doubtful.chain(clients::doubts(plan)).chain(cache::doubts(plan));
     let doubtful = doubtful.chain(htaccess::doubts(plan)).chain(store::doubts(plan));
     let doubtful = doubtful.chain(texts::doubts(plan)).chain(fields::doubts(plan));
-    let doubtful = doubtful.chain(loops::doubts(plan));
+    let doubtful = doubtful.chain(loops::doubts(plan)).chain(rights::doubts(plan));
     let doubtful: Vec<_> = doubtful
         .chain(odd_users)
         .chain(odd_digests)
@@ -85,18 +86,25 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
 }
 
 /// Checks that Python finds the module of each application. Without this check, the error would
-/// appear only when a worker starts. Runs Python for a moment, but no code of the application.
+/// appear only when a worker starts. Runs Python for a moment as the user that will run the
+/// application, but no code of the application.
 pub fn probe_interpreters(plan: &Plan) -> Result<(), ConfError> {
+    let Server { user, group, .. } = &plan.server;
+    let is_root = rustix::process::geteuid().is_root();
+    let gateway = Identity::look_up("server", user.as_deref(), group.as_deref());
+    let gateway = gateway.ok().flatten().filter(|_| is_root);
+    let gateway = gateway.as_ref();
     let wrong = plan.apps.iter().filter_map(|(name, app)| match definition(name, app) {
         Ok(Definition::Workers(spec)) => {
-            spec.probe_interpreter().err().map(|error| finding(name, &error))
+            spec.probe_interpreter(gateway).err().map(|error| finding(name, &error))
         }
         Ok(Definition::Scripts(spec)) => {
-            let error = spec.python.as_ref().and_then(|python| python.probe_interpreter().err());
+            let python = spec.python.as_ref();
+            let error = python.and_then(|python| python.probe_interpreter(gateway).err());
             error.map(|error| finding(name, &error))
         }
         Ok(Definition::Program(_)) => {
-            let error = asgi_interpreter(name, app)?.probe_interpreter().err();
+            let error = asgi_interpreter(name, app)?.probe_interpreter(gateway).err();
             error.map(|error| finding(name, &error))
         }
         Err(_) => None,

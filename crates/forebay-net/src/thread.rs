@@ -57,6 +57,11 @@ impl Settings {
         let Limits { head_size, fields, target, get_body, .. } = self.limits;
         http1::Http1Limits { head: head_size, fields, target, get_body }
     }
+
+    /// Returns the limits of the heads that backends and applications send.
+    pub fn reply_limits(&self) -> http1::Http1Limits {
+        http1::Http1Limits::of_replies(self.limits.reply_head_size, self.limits.reply_fields)
+    }
 }
 
 /// Measurements of each request.

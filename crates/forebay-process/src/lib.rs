@@ -20,6 +20,7 @@ mod launcher;
 mod output_lines;
 mod processors;
 mod program_guardian;
+pub mod rights;
 mod search_path;
 mod separation;
 
@@ -40,4 +41,5 @@ pub use processors::{
     record_processors,
 };
 pub use program_guardian::guard_program;
+pub use rights::{Person, Refusal, Right, changeable_by_others};
 pub use search_path::search_path;

@@ -425,11 +425,11 @@ async fn keep_or_close(stream: &Stream, exchange: &mut Exchange, is_whole: bool)
     if body.is_done() || body.is_continue_pending() { Next::Close } else { Next::Linger }
 }
 
-/// Logs a fault. Ignores errors of the client, except a body over the limit: the administrator may
-/// want to raise this limit.
+/// Logs a fault. Ignores errors of the client, except a request over a limit on sizes: the
+/// administrator may want to raise this limit.
 fn report(stream: &Stream, request: &Request, fault: &Fault) {
     let is_clients = fault.side == Side::Client && fault.status != 500;
-    if is_clients && fault.status != 413 {
+    if is_clients && !matches!(fault.status, 413 | 431) {
         return;
     }
     let line = format!(

@@ -106,10 +106,10 @@ impl Proxy {
 
     /// Sends the request to one of the backends. After a successful upgrade, opens the tunnel.
     async fn forward(&self, exchange: &mut Exchange) -> Result<(), Fault> {
-        let is_upgrade = upgrade::is_requested(&exchange.request);
-        if is_upgrade {
-            upgrade::refuse_body(&exchange.body)?;
-        }
+        // With a body, the request is an ordinary one: a tunnel would begin after the body, and
+        // backends disagree about its end. `Upgrade` only offers, so it may be ignored.
+        let is_upgrade = exchange.body.framing() == RequestFraming::None
+            && upgrade::is_requested(&exchange.request);
         if let Some(prefix) = &self.settings.strip_prefix {
             prefix::check(&exchange.request, prefix)?;
         }

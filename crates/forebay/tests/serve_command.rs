@@ -716,7 +716,7 @@ fn the_status_shows_each_process() {
     let mut forebay = serve(
         folder,
         &format!(
-            "[server]\nadmin = \"127.0.0.1:{port}\"\n{}",
+            "[server]\nadmin = \"127.0.0.1:{port}\"\nadmin_token = \"a-token-of-this-test\"\n{}",
             configuration(&format!("{SOCKET}\nworkers = 2"))
         ),
     );
@@ -741,7 +741,22 @@ fn the_status_shows_each_process() {
     assert_eq!(workers.len(), 2, "{app:#}");
     assert!(workers.iter().any(|w| w["pid"].as_u64() == pid.parse().ok()), "{app:#}");
     let busy = workers.iter().find(|w| w["state"] == "busy").unwrap_or_else(|| panic!("{app:#}"));
-    assert_eq!(busy["current_request"], "GET /hang?q");
+    assert_eq!(busy["current_request"], "GET /hang?...", "visitors' queries need the token");
+    for target in ["/status", "/status.json", "/apps/own"] {
+        for accept in ["text/html", "*/*"] {
+            let ask = |more: &str| {
+                let head =
+                    format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\n");
+                let mut client = Client::connect(admin);
+                client.send(format!("{head}{more}\r\n"));
+                client.reply().text().to_owned()
+            };
+            assert!(!ask("").contains("hang?q"), "{target} {accept}");
+            assert!(!ask("Authorization: Bearer another\r\n").contains("hang?q"), "{target}");
+            let told = ask("Authorization: Bearer a-token-of-this-test\r\n");
+            assert!(told.contains("hang?q"), "{target} {accept}: {told}");
+        }
+    }
     assert!(busy["rss"].as_u64().unwrap() > 1_000_000, "{app:#}");
     assert_eq!((&app["starts"], &app["crashes"]), (&2.into(), &0.into()));
     assert!(app["crash_loop"].is_null());

@@ -144,8 +144,8 @@ pub struct App {
     /// perl-cgi, python-cgi, cgi-bin, psgi, wsgi, asgi, rack: directories where Perl (@INC), Python
     /// (sys.path) and Ruby ($LOAD_PATH) look for modules first. Default: none.
     pub lib: Option<At<OneOrMany<String>>>,
-    /// The user that the workers run as, with the groups of that user. Needs root. Default: the
-    /// user that Forebay runs as.
+    /// The user that the workers run as, with the groups of that user. Needs root. Default:
+    /// `app_user` of `[server]`.
     pub user: Option<At<String>>,
     /// The group that the workers run as, without any other group. Needs root. Default: the groups
     /// of `user`.

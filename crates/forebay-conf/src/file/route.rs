@@ -418,8 +418,8 @@ pub struct Cgi {
     /// Variables added to those of the request. They replace variables of the request with the same
     /// name.
     pub env: BTreeMap<String, At<String>>,
-    /// The user that the scripts run as, with the groups of that user. Needs root. Default: the
-    /// user that Forebay runs as.
+    /// The user that the scripts run as, with the groups of that user. Needs root. Default:
+    /// `app_user` of `[server]`.
     pub user: Option<At<String>>,
     /// The group that the scripts run as, without any other group. Needs root. Default: the groups
     /// of `user`.

@@ -33,8 +33,10 @@ use forebay_wire::ajp13::{Attribute, RequestHead, parse_request};
 use forebay_wire::cgi::{self, Sink};
 use forebay_wire::http1::{KnownField, RequestFraming};
 use forebay_wire::{scgi, uwsgi};
+use forebay_workers::Right;
 
 use super::Explanation;
+use crate::separation::{gateway_person, person_of};
 
 /// Appends the origin and its data. `files` is the resolver of a files route. Returns a fault if the
 /// origin would answer with an error, or would leave the request to another route.
@@ -47,6 +49,14 @@ pub(super) fn origin(
 ) -> Result<(), Fault> {
     match &route.action {
         Action::Files(settings) => {
+            // This process may read more than the user that will serve.
+            let below = request.rest().strip_prefix(b"/").unwrap_or(request.rest());
+            let path = settings.root.join(std::ffi::OsStr::from_bytes(below));
+            let right = if path.is_dir() { Right::Run } else { Right::Read };
+            let gateway = gateway_person(&plan.server);
+            if let Some(refused) = gateway.and_then(|gateway| gateway.refusal(&path, right)) {
+                return Err(Fault::client(403, refused.message));
+            }
             let resolver = resolver.expect("a files route has a resolver");
             files(settings, resolver, request, text)
         }
@@ -78,6 +88,10 @@ pub(super) fn origin(
             };
             text.item("origin", format!("app {name}: {runner}").as_bytes());
             text.item("script", script.as_os_str().as_bytes());
+            let person = person_of(&plan.server, app.user.as_deref(), app.group.as_deref());
+            if let Some(refused) = person.and_then(|person| person.refusal(&script, Right::Read)) {
+                text.item("refused", refused.message.as_bytes());
+            }
             append(text, "variables", variables);
             environment(app, text);
             Ok(())

@@ -42,6 +42,7 @@ mod front;
 mod groups;
 mod grpc;
 mod handing_on;
+mod honest_peers;
 mod hostile;
 mod http2;
 mod http2_abuse;

@@ -59,7 +59,7 @@ impl World {
         let tls = SiteTls::load(&plan, None).unwrap();
         let settings = settings(&plan);
         let access_log = plan.log.clone();
-        let origins = Arc::new(Origins::new(plan, tls.into(), &errors, Starts::Later).unwrap());
+        let origins = Arc::new(Origins::new(plan, Arc::new(tls), &errors, Starts::Later).unwrap());
         let logs = (&access_log, kept, errors.clone());
         let gateway = MemoryGateway::new(settings, logs, &origins.tables(), &listen);
         Self { gateway, origins: RefCell::new(origins), log: errors, listen }
@@ -188,7 +188,7 @@ impl World {
         let plan = parse(&with_site(configuration));
         let tls = SiteTls::load(&plan, None).unwrap();
         let origins =
-            Origins::new(plan, tls.into(), &self.log, Starts::After(&self.origins.borrow()))
+            Origins::new(plan, Arc::new(tls), &self.log, Starts::After(&self.origins.borrow()))
                 .unwrap();
         self.origins.replace(Arc::new(origins));
         self.reload();

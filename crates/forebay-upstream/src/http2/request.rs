@@ -329,7 +329,7 @@ impl ReplyReading<'_> {
         loop {
             let (received, ends, is_final) = match self.stream.try_next(out)? {
                 None => {
-                    self.stream.wait(backend).await?;
+                    self.stream.wait(backend, backend.silence_of(reply)).await?;
                     continue;
                 }
                 Some(StreamEvent::Interim(received)) => (received, false, false),
@@ -375,7 +375,8 @@ impl ReplyReading<'_> {
                     if !holds_head {
                         reply.flush().await?;
                     }
-                    self.stream.wait(self.attempt.backend()).await?;
+                    let backend = self.attempt.backend();
+                    self.stream.wait(backend, backend.silence_of(reply)).await?;
                 }
             }
         }

@@ -14,6 +14,8 @@ const HOST: &str = concat!(
     "\n",
     include_str!("../../../../hosts/perl-requests.pl"),
     "\n",
+    include_str!("../../../../hosts/perl-compilation.pl"),
+    "package Forebay::Host;\n",
     include_str!("../../../../hosts/perl-scripts.pl"),
     "\n",
     include_str!("../../../../hosts/perl-modules.pl"),
@@ -23,7 +25,10 @@ const HOST: &str = concat!(
 /// The additional part for the modes that run one process per request.
 const PROCESSES: &str = include_str!("../../../../hosts/perl-processes.pl");
 /// For these modes, the code that loads modules before a script starts.
-const ZYGOTE: &str = include_str!("../../../../hosts/perl-zygote.pl");
+const ZYGOTE: &str = concat!(
+    include_str!("../../../../hosts/perl-compilation.pl"),
+    include_str!("../../../../hosts/perl-zygote.pl"),
+);
 
 /// Perl code that reads the source of the host from the control socket (standard input), and runs
 /// the host. The code reads exactly 4 bytes with a length, and the source. The code uses no lexical
