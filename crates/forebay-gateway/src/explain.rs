@@ -251,9 +251,10 @@ fn routes(
                         text.item("", format!("{why}: left to the routes below").as_bytes());
                     }
                     Declined::Again => {
-                        let to = match request.is_rerouted() {
-                            true => &request.path[..],
-                            false => request.target(),
+                        let to = if request.is_rerouted() {
+                            &request.path[..]
+                        } else {
+                            request.target()
                         };
                         let to = String::from_utf8_lossy(to);
                         text.item("", format!("{why}: routed again as {to}").as_bytes());
