@@ -15,11 +15,12 @@ mod rules;
 mod store;
 mod texts;
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use forebay_conf::{
     AccessLog, Action, Address, App, AppKind, AppServer, ConfError, Fastcgi, Files, Finding,
-    JwtKeys, PathPattern, Plan, Route, Server,
+    JwtKeys, PathPattern, Plan, Route, Server, Site,
 };
 use forebay_net::log_file;
 use forebay_net::privileges::{PrivilegeError, look_up};
@@ -31,6 +32,7 @@ use forebay_upstream::app_server;
 use forebay_workers::{AppSpec, Identity, Launcher, StartError};
 
 use crate::build::launch_of;
+use crate::explain::find_answer_on;
 use crate::separation::gives_up_root;
 use crate::tls::SiteTls;
 
@@ -349,8 +351,10 @@ fn sources(plan: &Plan) -> Vec<Finding> {
             Action::Files(files) => Some((at, route, files)),
             _ => None,
         });
-        let sent = files
-            .filter_map(move |(at, route, files)| Some((at, source_in(route, files, &scripts)?)));
+        let sent = files.filter_map(move |(at, route, files)| {
+            let is_sent = |below: &Path| is_sent(plan, of, (route, files), below);
+            Some((at, source_in(route, files, (&scripts, &is_sent))?))
+        });
         sent.map(move |(at, name)| (site, at, name)).collect::<Vec<_>>()
     });
     let finding = |(site, at, name): (usize, usize, String)| {
@@ -373,17 +377,33 @@ fn sources(plan: &Plan) -> Vec<Finding> {
 /// Returns the name of a file that looks like the source of a script, but that no route runs.
 /// Checks the root of the files route. For `path_regex = "^/a"`, also checks the directory `a` in
 /// the root. Returns `None` if no checked file is like this.
-fn source_in(route: &Route, files: &Files, scripts: &ScriptRoutes) -> Option<String> {
+fn source_in(route: &Route, files: &Files, known: Known<'_>) -> Option<String> {
     let start = route.matcher.regex.as_ref().and_then(|regex| regex.literal_start());
     let below = start.map(|start| files.root.join(start.trim_matches('/')));
     let directories = std::iter::once(files.root.clone()).chain(below);
-    directories.into_iter().find_map(|dir| source_of(&dir, files, scripts))
+    directories.into_iter().find_map(|dir| source_of(&dir, files, known))
+}
+
+/// The scripts of a site, and whether a files route of the site sends a file below its root.
+type Known<'a> = (&'a ScriptRoutes, &'a dyn Fn(&Path) -> bool);
+
+/// Returns true if a client that is admitted gets the file at `below` from this files route.
+fn is_sent(plan: &Plan, site: &Site, (route, files): (&Route, &Files), below: &Path) -> bool {
+    let starts = route.matcher.paths.iter().filter_map(|pattern| match pattern {
+        PathPattern::Prefix(start) => Some(start.as_str()),
+        PathPattern::Exact(_) => None,
+    });
+    let file = files.root.join(below);
+    starts.chain(["/"]).any(|start| {
+        let path = [start.as_bytes(), below.as_os_str().as_bytes()].concat();
+        find_answer_on(plan, site, &path).is_some_and(|answer| answer.file.as_ref() == Some(&file))
+    })
 }
 
 /// Returns the first file in `dir` that looks like the source of a script, but that no route runs.
 /// Checks the files in `index`, and at most `LOOKED_AT` entries of `dir`. Returns `None` if no
 /// checked file is like this.
-fn source_of(dir: &Path, files: &Files, scripts: &ScriptRoutes) -> Option<String> {
+fn source_of(dir: &Path, files: &Files, (scripts, is_sent): Known<'_>) -> Option<String> {
     let is_source = |name: &String| {
         let end = name.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase());
         end.is_some_and(|end| SOURCES.contains(&end.as_str()))
@@ -392,7 +412,8 @@ fn source_of(dir: &Path, files: &Files, scripts: &ScriptRoutes) -> Option<String
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     files.index.iter().cloned().chain(names).filter(is_source).find(|name| {
         let path = dir.join(name);
-        path.is_file() && !scripts.run_named(&path)
+        let below = path.strip_prefix(&files.root);
+        path.is_file() && !scripts.run_named(&path) && below.is_ok_and(is_sent)
     })
 }
 

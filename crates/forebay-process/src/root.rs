@@ -170,7 +170,7 @@ pub fn seal_root(report: impl Fn(RootEvent) + Send + 'static) -> io::Result<()> 
     let thread = std::thread::Builder::new().name("root".into());
     thread.spawn(move || {
         while let Some(event) = supervisor.next_event() {
-            report(event)
+            report(event);
         }
     })?;
     Ok(())

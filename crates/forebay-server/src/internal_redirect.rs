@@ -17,10 +17,10 @@ use forebay_conf::EncodedSlashes;
 use forebay_net::fault::Fault;
 use forebay_wire::sendfile::{self, NamedFile};
 
+use crate::decide::Walk;
 use crate::dispatch::{WORTH_DRAINING, try_routes};
 use crate::exchange::Exchange;
 use crate::reply::{FieldChanges, InternalRedirect, Rules};
-use crate::rewrite::rewrite_request;
 use crate::route::{Route, Site};
 use crate::ssi::{self, Routes};
 use crate::stream::Stream;
@@ -34,9 +34,8 @@ pub struct Origins<'s> {
     pub site: &'s Site,
     /// The route whose origin replied.
     pub route: &'s Route,
-    /// Numbers of the routes whose `fallback_to` or `rewrite` was followed. A request follows each
-    /// of them once.
-    pub taken: Vec<usize>,
+    /// The walk that has led to this route.
+    pub walk: Walk<'s, Route>,
 }
 
 /// Answers the request with the target of `redirect`, and follows further redirects.
@@ -64,7 +63,7 @@ pub async fn follow<'s>(
 async fn follow_all<'s>(
     stream: &Stream,
     exchange: &mut Exchange,
-    Origins { site, mut route, mut taken }: Origins<'s>,
+    Origins { site, mut route, mut walk }: Origins<'s>,
     mut redirect: InternalRedirect,
     answering: &mut Option<&'s Route>,
 ) -> Result<(), Fault> {
@@ -76,7 +75,7 @@ async fn follow_all<'s>(
                 // `X-Accel-Redirect`.
                 exchange.request.is_internal = route.internal_redirects;
                 let found = site.first_route(&exchange.request);
-                if found.is_some_and(|found| found.internal) && !route.internal_redirects {
+                if found.is_some_and(|found| found.facts.internal) && !route.internal_redirects {
                     return Err(closed_route(&target));
                 }
             }
@@ -84,10 +83,6 @@ async fn follow_all<'s>(
                 if route.internal_redirects =>
             {
                 prepare_internal(exchange, (site, route), &target, fields).await?;
-            }
-            InternalRedirect::Path(path) => exchange.request.reroute(path),
-            InternalRedirect::Target(target) => {
-                rewrite_request(&target, &mut exchange.request, site.encoded_slashes)?;
             }
             InternalRedirect::Includes(page) => {
                 return ssi::answer(stream, exchange, *page, &RoutesOfSite(site)).await;
@@ -99,7 +94,8 @@ async fn follow_all<'s>(
                 return send_file(exchange, route, &place, fields).await;
             }
         }
-        route = try_routes(stream, exchange, site, &mut taken, answering).await?;
+        walk.restart();
+        route = try_routes(stream, exchange, site, &mut walk, answering).await?;
         redirect = match exchange.reply.take_redirect() {
             Some(redirect) => redirect,
             None => return Ok(()),
@@ -118,10 +114,11 @@ impl Routes for RoutesOfSite<'_> {
         exchange: &'a mut Exchange,
     ) -> Pin<Box<dyn Future<Output = Result<(), Fault>> + 'a>> {
         Box::pin(async move {
-            let (site, mut taken, mut answering) = (self.0, Vec::new(), None);
-            let route = try_routes(stream, exchange, site, &mut taken, &mut answering).await?;
+            let (site, mut answering) = (self.0, None);
+            let mut walk = Walk::new(&site.routes, site.encoded_slashes).by_index(&site.index);
+            let route = try_routes(stream, exchange, site, &mut walk, &mut answering).await?;
             let Some(redirect) = exchange.reply.take_redirect() else { return Ok(()) };
-            let origins = Origins { site, route, taken };
+            let origins = Origins { site, route, walk };
             follow_all(stream, exchange, origins, redirect, &mut answering).await
         })
     }
@@ -179,7 +176,7 @@ async fn prepare_internal(
 ) -> Result<(), Fault> {
     prepare_get(exchange, target).await?;
     let found = site.first_route(&exchange.request);
-    if found.is_none_or(|found| !found.internal) {
+    if found.is_none_or(|found| !found.facts.internal) {
         let target = String::from_utf8_lossy(target);
         let why = format!("X-Accel-Redirect {target:?} leads to no route with `internal`");
         return Err(Fault::backend(502, why));

@@ -545,20 +545,6 @@ impl Reply {
         self.discard_for_redirect(InternalRedirect::Route(target.to_vec()));
     }
 
-    /// Abandons this reply and selects the route again, for the normalized path `path`. Method,
-    /// target and body do not change. The origin must not have read the body.
-    pub fn reroute(&mut self, path: Vec<u8>) {
-        debug_assert!(self.phase == ReplyPhase::Waiting, "one reply has one head");
-        self.discard_for_redirect(InternalRedirect::Path(path));
-    }
-
-    /// Abandons this reply and selects the route again, for `target`. Method and body do not
-    /// change. The origin must not have read the body.
-    pub fn rewrite(&mut self, target: Vec<u8>) {
-        debug_assert!(self.phase == ReplyPhase::Waiting, "one reply has one head");
-        self.discard_for_redirect(InternalRedirect::Target(target));
-    }
-
     fn discard_for_redirect(&mut self, redirect: InternalRedirect) {
         self.redirect = Some(Box::new(redirect));
         // The cache of this origin must not record the new reply, which another origin sends.

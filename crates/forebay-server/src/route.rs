@@ -1,6 +1,5 @@
 //! Selects the site and the route of a request.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -10,10 +9,9 @@ use std::time::Duration;
 
 use forebay_conf::{
     AjpFront, BandwidthLimit, Clients, Cors, EncodedSlashes, ErrorPages, HostPattern, Listen,
-    Matcher, OnAbort, Rewrite, RouteTimeouts,
+    OnAbort, RouteTimeouts,
 };
 use forebay_net::counters::RouteCounters;
-use forebay_net::fault::Fault;
 use forebay_net::head::Request;
 use forebay_net::request_fields::RequestFields;
 use forebay_net::tls::{Challenges, ServerTls};
@@ -22,6 +20,7 @@ use forebay_wire::http1::host_of;
 use forebay_wire::path::Slashes;
 
 use crate::compress::Compression;
+use crate::decide::RouteFacts;
 use crate::exchange::{Gate, Origin};
 use crate::filter::Filters;
 use crate::forwarded::Trust;
@@ -116,8 +115,8 @@ pub struct Site {
 pub struct Route {
     /// Name of the route in logs and traces.
     pub name: Rc<str>,
-    /// Selects the requests of the route.
-    pub matcher: Matcher,
+    /// What selects the requests of the route, and protects them.
+    pub facts: RouteFacts,
     /// Answers the requests.
     pub origin: Box<dyn Origin>,
     /// Access check. `None` means no restriction.
@@ -148,14 +147,6 @@ pub struct Route {
     pub timeouts: RouteTimeouts,
     /// Maximum size of a request body in bytes.
     pub max_body: u64,
-    /// True if the later routes are tried for a request that the origin declines.
-    pub fallback: bool,
-    /// Alternative to `fallback`: the new path of a declined request.
-    pub fallback_to: Option<Rewrite>,
-    /// The path that the origin gets instead of the request's own path.
-    pub rewrite: Option<Rewrite>,
-    /// True if the origin only rewrites the path. A route rewrites each request only once.
-    pub rewrites: bool,
     /// What happens to a request whose client has left.
     pub on_abort: OnAbort,
     /// Time limit of a request that runs on after its client has left.
@@ -166,132 +157,8 @@ pub struct Route {
     pub request_buffering: bool,
     /// Sends the files that the origin's replies name.
     pub sendfile: Option<Sendfile>,
-    /// Finds other paths of the requested resource. `None` if no earlier route can match such a
-    /// path.
-    pub other_paths: Option<Box<dyn OtherPaths>>,
-    /// Kind of answer that the origin gives instead of the resource that the path names.
-    pub instead: Instead,
-    /// True if only internal redirects may lead to the route.
-    pub internal: bool,
     /// True if a reply may name an internal route that answers instead (`X-Accel-Redirect`).
     pub internal_redirects: bool,
-    /// Numbers of the later script routes that must not run the files that this route matches.
-    pub keeps_from: Vec<usize>,
-}
-
-/// Finds other paths for which an origin would answer with the requested resource.
-pub trait OtherPaths {
-    /// Returns the other paths of the resource that `request` names, such as `/a/index.html` for
-    /// `/a/`. Rules of earlier routes for these paths also apply to `request`. `second` is the
-    /// current time in seconds. Returns a fault if the request must be refused.
-    fn of<'r>(&self, request: &'r Request, second: u64) -> Result<Vec<OtherPath<'r>>, Fault>;
-}
-
-/// Another path of the requested resource, or several.
-#[derive(Debug, PartialEq, Eq)]
-pub struct OtherPath<'r> {
-    /// The decoded, normalized path.
-    pub path: Cow<'r, [u8]>,
-    pub kind: OtherPathKind,
-    /// True if the origin ignores upper and lower case in paths.
-    pub ignores_case: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OtherPathKind {
-    /// The file system shows that the origin answers with exactly this resource.
-    Certain,
-    /// A guess about a backend that Forebay cannot inspect.
-    Guess,
-    /// Guesses, too: each beginning of the path that looks like the name of a script. They are not
-    /// listed, because a client can send thousands; [`Matcher::find_head`] looks for one.
-    Heads,
-}
-
-/// Kind of answer that a route gives instead of the resource that the path names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Instead {
-    /// The answer is the named resource.
-    No,
-    /// A redirection, or a fixed reply with a status below 400.
-    Answers,
-    /// A fixed reply with an error status (400 or higher).
-    Refuses,
-}
-
-/// Effect of an earlier route on requests that a later route answers. For example, the later route
-/// answers `/admin.php/x` with the script `/admin.php`. If the earlier route protects `/admin.php`,
-/// its gate also applies to `/admin.php/x`.
-#[derive(Clone, Copy, Debug)]
-pub struct Rule {
-    /// True if the route restricts access.
-    pub has_gate: bool,
-    /// The route's answer, if it replaces the named resource.
-    pub instead: Instead,
-    /// True if the later route must not run files in the directory of this route.
-    pub keeps: bool,
-}
-
-impl Rule {
-    /// The path by which the rule applies to a request, if it does: `other`, another path of the
-    /// requested resource, or a beginning of it. `matcher` belongs to the route of the rule.
-    fn applies<'o>(
-        self,
-        matcher: &Matcher,
-        method: &[u8],
-        other: &'o OtherPath<'_>,
-    ) -> Option<&'o [u8]> {
-        let answers = match self.instead {
-            Instead::No => false,
-            // A redirection or a successful fixed reply protects nothing. So it need not apply to a
-            // path that is only a guess.
-            Instead::Answers => other.kind == OtherPathKind::Certain,
-            Instead::Refuses => true,
-        };
-        if !(self.has_gate || answers || self.keeps) {
-            return None;
-        }
-        if other.kind == OtherPathKind::Heads {
-            return matcher.find_head(method, &other.path, other.ignores_case);
-        }
-        let holds = matcher.holds_for(method, &other.path, other.ignores_case);
-        holds.then_some(&other.path)
-    }
-}
-
-/// The rules that apply to `request` because they match another path of the requested resource, in
-/// the order of their routes: for each the number of its route, and the path that it matches.
-/// `rules` has the rules before the route that answers. A rule that matches the request's own path
-/// is left out, because the request has tried this route itself. The last result is a rule that
-/// answers instead of the resource, if there is one.
-pub fn applying_rules<'m>(
-    rules: impl Iterator<Item = (&'m Matcher, Rule)>,
-    request: &Request,
-    others: &[OtherPath<'_>],
-) -> Vec<(usize, Vec<u8>)> {
-    let mut found = Vec::new();
-    if others.is_empty() {
-        return found;
-    }
-    let method = request.method();
-    for (number, (matcher, rule)) in rules.enumerate() {
-        if matcher.matches(method, &request.path).is_none()
-            && let Some(path) = others.iter().find_map(|other| rule.applies(matcher, method, other))
-            && request.meets_when(matcher)
-        {
-            found.push((number, path.to_vec()));
-            if rule.instead != Instead::No {
-                break;
-            }
-        }
-    }
-    found
-}
-
-/// Returns true if `other` is the path of an index file of the directory `path`.
-pub fn is_index_of(path: &[u8], other: &[u8]) -> bool {
-    let name = other.strip_prefix(path).filter(|_| path.ends_with(b"/"));
-    name.is_some_and(|name| !name.is_empty() && !name.contains(&b'/'))
 }
 
 /// Sends files that an origin names.
@@ -302,20 +169,9 @@ pub struct Sendfile {
     pub files: Box<dyn Origin>,
 }
 
-impl Route {
-    /// Returns true if the route has `fallback` or `fallback_to`: another route answers a request
-    /// that the origin declines.
-    pub(crate) fn falls_back(&self) -> bool {
-        self.fallback || self.fallback_to.is_some()
-    }
-
-    /// Returns the effect of this route on requests of the later route with number `below`.
-    fn rule(&self, below: usize) -> Rule {
-        Rule {
-            has_gate: self.gate.is_some(),
-            instead: self.instead,
-            keeps: self.keeps_from.contains(&below),
-        }
+impl AsRef<RouteFacts> for Route {
+    fn as_ref(&self) -> &RouteFacts {
+        &self.facts
     }
 }
 
@@ -480,58 +336,9 @@ impl Site {
         self.all_hosts.find(host).is_some_and(|best| best.specificity > own)
     }
 
-    /// Returns the first matching route from number `from` on, with its number. Stores in `request`
-    /// the part of the path that the route's origin looks up. Returns `None` if no route matches.
-    pub fn route(&self, request: &mut Request, mut from: usize) -> Option<(usize, &Route)> {
-        while let Some(at) = self.index.next(&request.path, from) {
-            if request.take(&self.routes[at].matcher) {
-                return Some((at, &self.routes[at]));
-            }
-            from = at + 1;
-        }
-        None
-    }
-
     /// Returns the first route that matches. Does not change the request.
     pub(crate) fn first_route(&self, request: &Request) -> Option<&Route> {
         let candidates = self.index.candidates(&request.path, 0);
-        candidates.map(|at| &self.routes[at]).find(|route| request.meets(&route.matcher))
-    }
-
-    /// Returns true if the resources of route `at` may have several paths, such as `/a/` and
-    /// `/a/index.html`. If the result is false, `Site::rules_above` always returns an empty list.
-    pub(crate) fn has_rules_above(&self, at: usize) -> bool {
-        self.routes[at].other_paths.is_some()
-    }
-
-    /// The rules of routes before `at` for other paths of the requested resource, as
-    /// [`applying_rules`] returns them. Fails if the request must be refused.
-    pub fn rules_above(
-        &self,
-        at: usize,
-        request: &Request,
-        second: u64,
-    ) -> Result<Vec<(usize, Vec<u8>)>, Fault> {
-        let Some(others) = &self.routes[at].other_paths else { return Ok(Vec::new()) };
-        let others = others.of(request, second)?;
-        let rules = self.routes[..at].iter().map(|route| (&route.matcher, route.rule(at)));
-        Ok(applying_rules(rules, request, &others))
-    }
-
-    /// Returns true if the path `Request::unmasked` would select another route than `at`, among the
-    /// routes from number `from` on. In `unmasked`, `%2F`, `%5C` and `\` have become slashes, and
-    /// repeated slashes have become one slash. If this changes nothing, `unmasked` is empty, and
-    /// the result is false.
-    pub fn is_ambiguous(&self, request: &Request, from: usize, at: usize) -> bool {
-        if request.unmasked.is_empty() {
-            return false;
-        }
-        let method = request.head.method.of(&request.bytes);
-        let takes = |matcher: &Matcher| {
-            matcher.matches(method, &request.unmasked).is_some() && request.meets_when(matcher)
-        };
-        let candidates = self.index.candidates(&request.unmasked, from);
-        let mut candidates = candidates.take_while(|&number| number <= at);
-        candidates.find(|&number| takes(&self.routes[number].matcher)) != Some(at)
+        candidates.map(|at| &self.routes[at]).find(|route| request.meets(&route.facts.matcher))
     }
 }

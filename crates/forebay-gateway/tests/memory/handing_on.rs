@@ -203,7 +203,10 @@ fn a_file_that_cannot_be_sent_is_a_separate_error() {
             assert_eq!(reply.field("cache-control"), None, "{place}");
         }
         let errors = world.errors();
-        assert!(errors.iter().any(|e| e.contains("no such file, asked for as")), "{errors:?}");
+        assert!(
+            errors.iter().any(|e| e.contains("no file \"nothing\", asked for as")),
+            "{errors:?}"
+        );
     });
 }
 

@@ -30,6 +30,7 @@ mod clients;
 mod compression;
 mod conditions;
 mod connections;
+mod decisions;
 mod destinations;
 mod error_pages;
 mod extended_connect;

@@ -206,7 +206,7 @@ fn settings(plan: &Plan) -> Settings {
     }
 }
 
-fn with_site(configuration: &str) -> String {
+pub fn with_site(configuration: &str) -> String {
     if configuration.trim_start().starts_with("[[site.route]]") {
         format!("[[site]]\nlisten = [\"{LISTEN}\"]\n{configuration}")
     } else {
@@ -214,7 +214,7 @@ fn with_site(configuration: &str) -> String {
     }
 }
 
-fn parse(text: &str) -> Plan {
+pub fn parse(text: &str) -> Plan {
     let mut plan = match forebay_conf::parse(text, "test.toml", Path::new("/")) {
         Ok(plan) => plan,
         Err(error) => panic!("{error}"),

@@ -9,10 +9,6 @@ use crate::filter::SsiPage;
 pub enum InternalRedirect {
     /// The site's answer to a GET for this target.
     Route(Vec<u8>),
-    /// The site's answer for this normalized path. The rest of the request does not change.
-    Path(Vec<u8>),
-    /// The site's answer for this target, with the method and body of the request.
-    Target(Vec<u8>),
     /// The configured error page for the origin's error reply.
     Page {
         /// Status of the origin's reply.

@@ -32,8 +32,6 @@ const WEBSOCKET: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 pub struct RequestHead<'a> {
     method: &'a [u8],
     authority: &'a [u8],
-    /// Replaces the client's host if present.
-    host: Option<&'a str>,
     protocol: &'a [u8],
     path: Vec<u8>,
     lines: Vec<u8>,
@@ -44,7 +42,7 @@ impl<'a> RequestHead<'a> {
     pub fn new(request: &'a Request, host: Option<&'a str>) -> Self {
         let authority = request.head.authority.map(|span| span.of(&request.bytes));
         let authority = host.map(str::as_bytes).or(authority).unwrap_or_default();
-        Self { method: request.method(), authority, host, ..Self::default() }
+        Self { method: request.method(), authority, ..Self::default() }
     }
 
     /// Writes the path and the fields for a backend that sees the resource as `view` says. An upgrade becomes an
