@@ -36,12 +36,14 @@ if sys.version_info < (3, 8):
 if sys.argv[2:]:
     import os, site
     from importlib.machinery import BuiltinImporter, FrozenImporter, PathFinder
-    prefixes = {sys.prefix, sys.exec_prefix}
+    all_packages = site.getsitepackages(list({sys.prefix, sys.exec_prefix}))
     own = os.path.dirname(os.path.dirname(sys.argv[1]))
     if os.path.exists(os.path.join(own, 'pyvenv.cfg')):
-        prefixes.add(own)
+        # Debian's site takes only the running environment for a virtual one.
+        version = 'python%d.%d' % sys.version_info[:2]
+        all_packages.append(os.path.join(own, 'lib', version, 'site-packages'))
     found = sys.argv[3:] + sys.path + [site.getusersitepackages()]
-    for packages in site.getsitepackages(list(prefixes)):
+    for packages in all_packages:
         found.append(packages)
         try:
             names = [name for name in os.listdir(packages) if name.endswith('.pth')]

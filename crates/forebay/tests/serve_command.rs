@@ -389,7 +389,9 @@ fn a_request_on_a_connection_that_closes_does_not_wait_for_itself() {
 
 #[test]
 fn requests_wait_in_a_queue_with_limits() {
-    let keys = format!("{SOCKET}\nconnections = 1\nqueue = 1\nqueue_timeout = \"1s\"");
+    let keys = format!(
+        "{SOCKET}\nconnections = 1\nqueue = 1\nqueue_timeout = \"1s\"\non_abort = \"stop\""
+    );
     let mut forebay = command(&keys);
     let mut busy = forebay.connect();
     busy.send("GET /hang HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -717,7 +719,7 @@ fn the_status_shows_each_process() {
         folder,
         &format!(
             "[server]\nadmin = \"127.0.0.1:{port}\"\nadmin_token = \"a-token-of-this-test\"\n{}",
-            configuration(&format!("{SOCKET}\nworkers = 2"))
+            configuration(&format!("{SOCKET}\nworkers = 2\non_abort = \"stop\""))
         ),
     );
     let admin = std::net::SocketAddr::from(([127, 0, 0, 1], port));

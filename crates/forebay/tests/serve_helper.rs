@@ -5,7 +5,8 @@ mod helper;
 mod support;
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::PathBuf;
 use std::process::Command;
 
 use forebay_testkit::folder::Folder;
@@ -403,7 +404,12 @@ fn programs_without_a_user_run_as_the_app_user_and_reach_nothing_of_the_gateway(
     let rooms = rooms.filter(|path| path.to_string_lossy().contains("/forebay-"));
     let inner = rooms.flat_map(|room| fs::read_dir(room).into_iter().flatten());
     let sockets = inner.filter_map(|entry| Some(entry.ok()?.path().join("socket")));
-    let sockets: Vec<_> = sockets.filter(|socket| socket.exists()).collect();
+    // Other servers may run on this machine.
+    let is_own = |socket: &PathBuf| {
+        let room = socket.parent().map(fs::metadata);
+        room.is_some_and(|room| room.is_ok_and(|room| room.uid() == number_of("games")))
+    };
+    let sockets: Vec<_> = sockets.filter(is_own).collect();
     assert!(!sockets.is_empty(), "{}", forebay.output());
     let mut paths = vec![home.join("keys/account.key"), home.join("admin.sock")];
     paths.extend(sockets);
