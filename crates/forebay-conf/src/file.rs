@@ -39,7 +39,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub use ajp::{Ajp, Ping};
-pub use app::{App, AppProtocol, Cgroup, Kind, Limits as AppLimits, Listening, Range, Workers};
+pub use app::{
+    App, AppProtocol, Cgroup, Kind, Limits as AppLimits, Listening, OnAbort, Range, Workers,
+};
 pub use cache::Cache;
 pub use compress::{Coding, Compress};
 pub(crate) use defaults::{ANSWERS, SITE_KEYS};
@@ -57,8 +59,8 @@ pub(crate) use places::places;
 pub use proxy::{HostField, Proxy, Redirects};
 pub use relay::Relay;
 pub use route::{
-    BasicAuth, Cgi, DigestAuth, Fastcgi, Files, Listing, Multiplex, OnAbort, PathParameters,
-    Precompressed, Redirect, Respond, Route, Scgi, ScriptsBelow, Symlinks, Uwsgi,
+    BasicAuth, Cgi, DigestAuth, Fastcgi, Files, Listing, Multiplex, PathParameters, Precompressed,
+    Redirect, Respond, Route, Scgi, ScriptsBelow, Symlinks, Uwsgi,
 };
 pub use shape::{
     AllOrList, At, BoolOr, NumberOrText, OneOrMany, Size, SizeText, StatusText, Table, TextOr, Time,

@@ -29,9 +29,18 @@ pub(crate) fn refusal(
     if refused.is_some() {
         return refused;
     }
-    let program = path::absolute(find(program, env, dir).ok()?).ok()?;
-    let interpreter = || person.refusal(&interpreter_of(&program)?, Right::Run);
-    person.refusal(&program, Right::Run).or_else(interpreter)
+    let mut first = None;
+    for place in places(program, env, dir).into_iter().filter(|place| is_program(place)) {
+        let place = path::absolute(place).ok()?;
+        let interpreter = || person.refusal(&interpreter_of(&place)?, Right::Run);
+        match person.refusal(&place, Right::Run).or_else(interpreter) {
+            // The system goes on to the next directory of PATH after a program that the user may
+            // not run.
+            Some(refused) => first = first.or(Some(refused)),
+            None => return None,
+        }
+    }
+    first
 }
 
 /// The interpreter in the first line of a script, if the line names one by its path.
@@ -55,18 +64,9 @@ pub(crate) fn may_be_directory(dir: &Path) -> bool {
 /// Returns the path of `program` for a process that starts in `dir`. `env` contains the variables
 /// that are added to the inherited environment. The error says why `program` cannot be run.
 pub(crate) fn find(program: &str, env: &[(String, String)], dir: &Path) -> Result<PathBuf, Absent> {
-    let places: Vec<PathBuf> = if program.contains('/') {
-        vec![dir.join(program)]
-    } else {
-        let own = env.iter().rfind(|(name, _)| name == "PATH").map(|(_, path)| path.into());
-        let path =
-            own.or_else(|| std::env::var_os("PATH")).unwrap_or_else(|| "/bin:/usr/bin".into());
-        std::env::split_paths(&path).map(|place| dir.join(place).join(program)).collect()
-    };
-    let is_program = |mode: u32| mode & 0o111 != 0;
+    let places = places(program, env, dir);
     let files = || places.iter().filter(|file| file.is_file());
-    let mode = |file: &Path| file.metadata().map_or(0, |found| found.permissions().mode());
-    if let Some(file) = files().find(|file| is_program(mode(file))) {
+    if let Some(file) = files().find(|file| is_program(file)) {
         return Ok(file.clone());
     }
     let is_hidden = places.iter().any(|place| {
@@ -92,6 +92,21 @@ pub(crate) fn find(program: &str, env: &[(String, String)], dir: &Path) -> Resul
         ),
     };
     Err(Absent { what, help, is_hidden })
+}
+
+/// The paths that the system tries for a program, in order.
+fn places(program: &str, env: &[(String, String)], dir: &Path) -> Vec<PathBuf> {
+    if program.contains('/') {
+        return vec![dir.join(program)];
+    }
+    let own = env.iter().rfind(|(name, _)| name == "PATH").map(|(_, path)| path.into());
+    let path = own.or_else(|| std::env::var_os("PATH")).unwrap_or_else(|| "/bin:/usr/bin".into());
+    std::env::split_paths(&path).map(|place| dir.join(place).join(program)).collect()
+}
+
+/// True for a file with a run bit.
+fn is_program(file: &Path) -> bool {
+    file.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
 /// Returns true if the file may exist although it could not be inspected.

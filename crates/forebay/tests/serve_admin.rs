@@ -341,7 +341,7 @@ fn backends_are_shown_as_they_are() {
     let slow = vec![ScriptStep::ReadHead, ScriptStep::Signal(go), ScriptStep::ReadToEnd];
     let slow = ScriptedBackend::tcp(vec![slow]);
     let site = format!(
-        "[[site.route]]\npath = \"/slow\"\nproxy = \"http://127.0.0.1:{}\"\n[[site.route]]\n\
+        "[[site.route]]\npath = \"/slow\"\non_abort = \"stop\"\nproxy = \"http://127.0.0.1:{}\"\n[[site.route]]\n\
          proxy = {{ to = [\"{}\", {{ url = \"http://127.0.0.1:{dead}\" }}], fail_timeout = \"1h\" }}\n",
         slow.port(),
         echo.url(),
@@ -406,7 +406,7 @@ fn backends_of_other_protocols_are_shown_too() {
         let (slow_port, dead) = (slow.port(), free_port());
         let to = |to: u16| format!("{protocol} = {{ to = \"127.0.0.1:{to}\"{more} }}\n");
         let site = format!(
-            "[[site.route]]\npath = \"/slow\"\n{}[[site.route]]\n{}",
+            "[[site.route]]\npath = \"/slow\"\non_abort = \"stop\"\n{}[[site.route]]\n{}",
             to(slow_port),
             to(dead)
         );

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::ajp::Ajp;
-use super::app::Limits;
+use super::app::{Limits, OnAbort};
 use super::cache::Cache;
 use super::compress::Compress;
 use super::fields::{ReplyFields, RequestFields};
@@ -225,7 +225,7 @@ pub struct Route {
     pub buffer: Option<At<bool>>,
     /// What happens to a request whose client has left: "finish", "cancel" or "stop". Event streams
     /// and gRPC calls end with their client in any case. Default: "finish" for `cgi`, `fastcgi`,
-    /// `scgi`, `uwsgi`, `ajp` and `app`, "cancel" for `proxy`.
+    /// `scgi`, `uwsgi`, `ajp` and `app`, "cancel" for `proxy` and for `app` of kind asgi.
     pub on_abort: Option<At<OnAbort>>,
     /// Compresses replies for clients that accept a content coding: true, or a table. Default:
     /// false.
@@ -258,20 +258,6 @@ pub struct Route {
     /// field's path answers instead. A script's `Location: /path` may also lead to such a route.
     /// For the same routes as `sendfile_root`. Default: false.
     pub internal_redirects: Option<At<bool>>,
-}
-
-/// What happens to a request whose client has left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum OnAbort {
-    /// The request runs to its end, within the time limits of the application, and its output is
-    /// dropped.
-    Finish,
-    /// The request ends if the client cancels it, resets its connection, or can get no more of the
-    /// reply. A client that has closed only its sending side gets the reply.
-    Cancel,
-    /// As "cancel", but a client that closes its sending side counts as gone, too.
-    Stop,
 }
 
 /// The treatment of path parameters (`;x` in a segment) by rules. A rule is a route above this one

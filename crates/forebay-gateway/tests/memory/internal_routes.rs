@@ -337,7 +337,8 @@ fn names_without_an_encoding_are_found() {
 fn a_local_redirect_leads_to_internal_routes_only_with_the_key() {
     for (key, status) in [("", 502), ("internal_redirects = true\n", 200)] {
         for kind in ["scgi", "uwsgi", "fastcgi"] {
-            let more = if kind == "fastcgi" { ", root = \"/srv\", scripts = \"*\"" } else { "" };
+            let more =
+                if kind == "fastcgi" { ", root = \"/no/such\", scripts = \"*\"" } else { "" };
             let routes = format!(
                 "[[site.route]]\npath = \"/in/*\"\ninternal = true\nrespond = \"inside\"\n\
                  [[site.route]]\npath = \"/open/*\"\nrespond = \"open\"\n\
