@@ -364,8 +364,9 @@ fn on_abort(
         Action::App(name) => {
             let app = file.app.get(name);
             // An ASGI application hears of its client and decides itself what to finish.
-            let is_told =
-                app.is_some_and(|app| app.kind.as_ref().is_some_and(|at| at.value == Kind::Asgi));
+            let is_told = app.is_some_and(|app| {
+                app.kind.as_ref().is_some_and(|at| matches!(at.value, Kind::Asgi))
+            });
             let default = if is_told { OnAbort::Cancel } else { OnAbort::Finish };
             (app.and_then(|app| app.on_abort.as_ref()), default)
         }
