@@ -69,8 +69,7 @@ pub fn php(name: &str, php: Php) -> Result<ProgramSpec, StartError> {
 }
 
 /// Returns php-fpm's configuration. The process pool listens on the socket for Forebay, and runs as
-/// the user that runs php-fpm. Messages of scripts reach the log once, as output of the workers, so
-/// they are not also sent over FastCGI (`fcgi.logging`).
+/// the user that runs php-fpm.
 fn configuration(php: &Php) -> String {
     let Workers { min, max } = php.children;
     let mut text = format!(
@@ -84,7 +83,6 @@ fn configuration(php: &Php) -> String {
          clear_env = no\n\
          catch_workers_output = yes\n\
          decorate_workers_output = no\n\
-         php_admin_flag[fcgi.logging] = off\n\
          pm.max_children = {max}\n\
          pm.max_requests = {}\n\
          request_terminate_timeout = {}s\n\

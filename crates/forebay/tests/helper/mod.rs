@@ -221,7 +221,8 @@ fn helped_programs_end_with_the_gateway_and_with_the_helper() {
             // Another helper replaces it, and the programs start again.
             forebay.wait_for_output("replaces it");
             let answer = |target: &&str| forebay.get(target).status == 200;
-            assert!(eventually(|| targets.iter().all(|target| answer(&&**target))));
+            let all = || targets.iter().all(|target| answer(&&**target));
+            assert!(eventually(all), "{}", forebay.output());
         } else {
             assert!(eventually(|| !runs(helper)), "{who_ends}");
         }
