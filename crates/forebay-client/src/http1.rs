@@ -14,14 +14,16 @@ pub struct HttpRequest {
     pub bytes: Arc<[u8]>,
     /// True if the method is HEAD.
     pub to_head: bool,
+    /// False if the connection is not used again after the reply, for example because the request
+    /// has `Connection: close`.
+    pub keepalive: bool,
 }
 
 /// HTTP/1.1 connection.
 #[derive(Debug)]
 pub struct Http1<S> {
-    request: Arc<[u8]>,
+    request: HttpRequest,
     written: usize,
-    keepalive: bool,
     reader: ReplyReader,
     sink: S,
 }
@@ -42,16 +44,15 @@ pub struct ReplyReader {
 }
 
 impl<S: Sink> Http1<S> {
-    /// Creates a session that sends `request` in each exchange. If `keepalive` is false, each
-    /// exchange needs a new connection.
-    pub fn new(request: HttpRequest, keepalive: bool, sink: S) -> Self {
+    /// Creates a session that sends `request` in each exchange.
+    pub fn new(request: HttpRequest, sink: S) -> Self {
         let reader = ReplyReader::new(request.to_head);
-        Self { request: request.bytes, written: 0, keepalive, reader, sink }
+        Self { request, written: 0, reader, sink }
     }
 
     fn answer(&self, reusable: bool) -> Answer {
         let ResponseHead { status, keep_alive, .. } = self.reader.head;
-        Answer { status, reusable: reusable && self.keepalive && keep_alive }
+        Answer { status, reusable: reusable && self.request.keepalive && keep_alive }
     }
 }
 
@@ -60,7 +61,7 @@ impl<S: Sink> Session for Http1<S> {
     type Request = HttpRequest;
 
     fn set_request(&mut self, request: &HttpRequest) {
-        self.request = request.bytes.clone();
+        self.request = request.clone();
         self.reader.set_to_head(request.to_head);
     }
 
@@ -71,7 +72,7 @@ impl<S: Sink> Session for Http1<S> {
     }
 
     fn output(&self) -> &[u8] {
-        &self.request[self.written..]
+        &self.request.bytes[self.written..]
     }
 
     fn wrote(&mut self, n: usize) {

@@ -84,6 +84,10 @@ pub(crate) const UNSENDABLE_PAUSE: Duration = Duration::from_millis(1);
 const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 const SPEAKS_TLS: &str = "the server speaks TLS on this port: use https://";
 
+/// Codes with which a WebSocket server closes a connection that it no longer needs: normal closure,
+/// going away, no code, service restart.
+const ORDERLY_CLOSES: [u16; 4] = [1000, 1001, 1005, 1012];
+
 const CLOSED: &str = "the server closed";
 
 /// Reason why a connection ended before a complete reply: the system's error, and a text for the
@@ -513,6 +517,14 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
             Err(_) if input.starts_with(&TLS_ALERT) => {
                 self.fail(Failure::Protocol, &SPEAKS_TLS, state);
             }
+            // After its close frame, a WebSocket server handles no further message.
+            Err(Malformed::Closed(code))
+                if ORDERLY_CLOSES.contains(&code)
+                    && self.replies > 0
+                    && self.session.sink().length() == 0 =>
+            {
+                self.resend(state);
+            }
             Err(malformed) => self.fail(Failure::Protocol, &malformed, state),
             Ok(Receipt { consumed, answer: Some(_) }) if consumed < input.len() => {
                 self.fail(Failure::Protocol, &Malformed::Surplus, state);
@@ -588,13 +600,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
             };
         }
         if self.replies > 0 && self.was_idle(&ending, state) {
-            self.close();
-            state.tally.resent += u64::from(self.exchange.written > 0);
-            self.exchange.is_retry = self.exchange.written > 0;
-            self.exchange.written = 0;
-            self.exchange.write_error = None;
-            self.session.start();
-            return self.connect(clock::now(), state);
+            return self.resend(state);
         }
         match self.exchange.write_error {
             Some(errno) => self.fail(Failure::Write, &io::Error::from(errno), state),
@@ -606,16 +612,28 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         }
     }
 
-    /// Returns true if the server closed the connection without reading the request, so that the
-    /// request can be sent on another connection. This is certain if no byte of the request was
-    /// written. Otherwise, the server's kernel must have refused the bytes, and the request must be
-    /// idempotent.
+    /// Sends the request on a new connection.
+    fn resend(&mut self, state: &mut ThreadState) {
+        self.close();
+        state.tally.resent += u64::from(self.exchange.written > 0);
+        self.exchange.is_retry = self.exchange.written > 0;
+        self.exchange.answered = false;
+        self.exchange.written = 0;
+        self.exchange.write_error = None;
+        self.pending.clear();
+        self.session.start();
+        self.connect(clock::now(), state);
+    }
+
+    /// Returns true if the server closed the connection without reading the whole request, so that
+    /// the request can be sent on another connection. This is certain if no byte of the request was
+    /// written. Otherwise, a reset must show that the server left bytes unread
+    /// ([`Ending::leaves_bytes_unread`]), and the request must be idempotent.
     fn was_idle(&self, ending: &Ending<'_>, state: &ThreadState) -> bool {
         let Some(transport) = &self.transport else { return false };
-        let is_refused = ending.0.is_none()
-            && self.exchange.write_error.is_none()
-            && transport.has_refused_bytes();
-        self.exchange.written == 0 || is_refused && state.mix.may_resend(self.exchange.request)
+        self.exchange.written == 0
+            || ending.leaves_bytes_unread(transport)
+                && state.mix.may_resend(self.exchange.request)
     }
 
     #[cold]
@@ -685,6 +703,18 @@ impl Exchange {
             answered: false,
             is_retry: false,
             write_error: None,
+        }
+    }
+}
+
+impl Ending<'_> {
+    /// Returns true if the server closed the connection although it had not read everything that
+    /// was sent. The kernel of the server reports this with a reset, instead of the end of the
+    /// connection or after it. A process that has read everything and dies causes no reset.
+    pub fn leaves_bytes_unread(&self, transport: &impl Transport) -> bool {
+        match self.0 {
+            Some(errno) => errno == Errno::CONNRESET,
+            None => transport.has_refused_bytes(),
         }
     }
 }

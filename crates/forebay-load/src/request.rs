@@ -5,7 +5,9 @@ use std::sync::Arc;
 use forebay_client::{
     AjpRequest, Gateway, Http2Request, Http3Request, HttpRequest, WEBSOCKET_KEY, WebSocketRequest,
 };
-use forebay_wire::http1::{HeadError, Http1Limits, is_field_value, is_token};
+use forebay_wire::http1::{
+    HeadError, Http1Limits, Progress, RequestHead, RequestParser, is_field_value, is_token,
+};
 
 use crate::grpc;
 use crate::template::{Encode, Names, RequestSource, Template};
@@ -40,6 +42,8 @@ struct Converter {
     messages: usize,
     gateway: Gateway,
     keepalive: bool,
+    /// True if a request has a `Connection` field.
+    has_connection_field: bool,
 }
 
 /// Encoded request.
@@ -52,17 +56,23 @@ struct Encoded {
     /// Message that a WebSocket sends after the handshake, or bytes for `tcp`.
     message: Vec<u8>,
     to_head: bool,
+    /// False if the connection is not used again after the reply.
+    keepalive: bool,
 }
 
 impl Requests {
     pub fn of(spec: &Spec) -> Result<Self, Error> {
         let protocol = spec.url.protocol();
         check_gateway(protocol, &spec.gateway)?;
+        let fields = spec.parts.iter().flat_map(|part| &part.headers).chain(&spec.headers);
         let converter = Converter {
             protocol,
             messages: spec.messages,
             gateway: spec.gateway.clone(),
             keepalive: spec.keepalive,
+            has_connection_field: fields
+                .into_iter()
+                .any(|(name, _)| name.eq_ignore_ascii_case("connection")),
         };
         let (mut all, mut templates) = (Vec::new(), Vec::new());
         let plain = spec.without_parts();
@@ -85,6 +95,11 @@ impl Requests {
                 templates.push(template);
             }
             all.push(converter.convert(http, message, request.method == "HEAD")?);
+        }
+        if spec.streams > 1 && all.iter().any(|request| !request.keepalive) {
+            let why = "after a request with `Connection: close`, a connection carries no other: \
+                       leave out the field or the streams";
+            return Err(Error::Invalid(why.to_owned()));
         }
         // Without placeholders, cookies and scenarios, all copies of a request are equal. The
         // request is then encoded only once, and needs no template.
@@ -124,7 +139,10 @@ impl Requests {
 
     /// Returns the requests for an HTTP/1.1, SCGI or uwsgi connection.
     pub fn http(&self) -> Result<RequestSource<HttpRequest>, Error> {
-        self.source(|each| Ok(HttpRequest { bytes: each.bytes.clone(), to_head: each.to_head }))
+        self.source(|each| {
+            let (to_head, keepalive) = (each.to_head, each.keepalive);
+            Ok(HttpRequest { bytes: each.bytes.clone(), to_head, keepalive })
+        })
     }
 
     pub fn http2(&self) -> Result<RequestSource<Arc<Http2Request>>, Error> {
@@ -193,7 +211,8 @@ impl Converter {
 
     /// Converts an HTTP/1.1 request to the encoding of the protocol.
     fn convert(&self, http: Vec<u8>, message: Vec<u8>, to_head: bool) -> Result<Encoded, Error> {
-        let (gateway, keepalive) = (&self.gateway, self.keepalive);
+        let gateway = &self.gateway;
+        let keepalive = self.keepalive && (!self.has_connection_field || keeps_alive(&http));
         let mut ajp = AjpRequest::default();
         let bytes = match self.protocol {
             Protocol::Http | Protocol::Https | Protocol::H2c | Protocol::H2 => http,
@@ -210,13 +229,20 @@ impl Converter {
             Protocol::Uwsgi => forebay_client::uwsgi_request(&http, gateway)
                 .map_err(|error| Error::Invalid(error.to_string()))?,
             Protocol::Ajp => {
-                ajp = forebay_client::ajp_request(&http, gateway)
+                ajp = forebay_client::ajp_request(&http, gateway, keepalive)
                     .map_err(|error| Error::Invalid(error.to_string()))?;
                 Vec::new()
             }
         };
-        Ok(Encoded { bytes: bytes.into(), ajp: ajp.into(), message, to_head })
+        Ok(Encoded { bytes: bytes.into(), ajp: ajp.into(), message, to_head, keepalive })
     }
+}
+
+/// Returns false if the HTTP/1.1 request has `Connection: close`.
+fn keeps_alive(http: &[u8]) -> bool {
+    let mut head = RequestHead::default();
+    let progress = RequestParser::new(Http1Limits::default()).parse(http, &mut head);
+    !matches!(progress, Ok(Progress::Complete(_))) || head.keep_alive
 }
 
 /// Rejects options of `Gateway` that the protocol does not support.

@@ -118,9 +118,7 @@ fn crew_over<T: Transport + 'static>(
     let keepalive = requests.keepalive();
     match spec.url.protocol() {
         Protocol::Http | Protocol::Https => {
-            single_crew::<_, T>(spec, requests.http()?, config, |request, inspection| {
-                Http1::new(request, keepalive, inspection)
-            })
+            single_crew::<_, T>(spec, requests.http()?, config, Http1::new)
         }
         Protocol::Ws | Protocol::Wss => {
             single_crew::<_, T>(spec, requests.websocket()?, config, |request, inspection| {
@@ -144,14 +142,10 @@ fn crew_over<T: Transport + 'static>(
             })
         }
         Protocol::Fastcgi => {
-            single_crew::<_, T>(spec, requests.fastcgi()?, config, |request, inspection| {
-                FastcgiClient::new(request, keepalive, inspection)
-            })
+            single_crew::<_, T>(spec, requests.fastcgi()?, config, FastcgiClient::new)
         }
         Protocol::Ajp => {
-            single_crew::<_, T>(spec, requests.ajp()?, config, |request, inspection| {
-                AjpClient::new(request, keepalive, inspection)
-            })
+            single_crew::<_, T>(spec, requests.ajp()?, config, AjpClient::new)
         }
         Protocol::Scgi | Protocol::Uwsgi => {
             single_crew::<_, T>(spec, requests.http()?, config, AppServer::new)

@@ -5,7 +5,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use forebay_load::{Check, Requests, Spec};
+use forebay_load::{Check, Part, Requests, Spec, Url};
 use support::{Server, load, load_without_failure, spec};
 
 const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
@@ -120,6 +120,61 @@ fn without_keep_alive_each_request_has_its_connection() {
     let spec = Spec { keepalive: false, ..spec(server.url(), 30) };
     load_without_failure(&spec, 30);
     assert_eq!(server.connections(), 30);
+}
+
+/// Returns the URL of `server` with another scheme.
+fn url_of(server: &Server, scheme: &str) -> Url {
+    Url::parse(&format!("{scheme}://{}/", server.address)).unwrap()
+}
+
+#[test]
+fn a_request_with_connection_close_is_the_last_on_its_connection() {
+    const FASTCGI: &[u8] = b"\x01\x06\0\x01\0\x0d\0\0Status: 200\n\n\
+        \x01\x03\0\x01\0\x08\0\0\0\0\0\0\0\0\0\0";
+    const AJP: &[u8] = b"AB\0\x08\x04\0\xc8\0\x02OK\0\0\0AB\0\x02\x05\x01";
+    let fields = [("Connection", "close"), ("connection", "TE, CLOSE"), ("CONNECTION", "Close ,x")];
+    let replies = [("http", HELLO), ("fcgi", FASTCGI), ("ajp", AJP)];
+    for ((scheme, reply), (name, value)) in
+        replies.into_iter().flat_map(|reply| fields.map(|field| (reply, field)))
+    {
+        // The server does not announce that it closes, and waits until the client closes.
+        let server = Server::start(move |peer| {
+            peer.some(16);
+            peer.send(reply);
+            peer.wait_for_close();
+        });
+        let headers = vec![(name.to_owned(), value.to_owned())];
+        let url = url_of(&server, scheme);
+        let plain = Spec { headers: headers.clone(), ..spec(url.clone(), 20) };
+        let filled = Spec { url: url.with_target("/{n}").unwrap(), ..plain.clone() };
+        let (method, body, weight) = ("GET".to_owned(), Vec::new(), 1);
+        let part = Part { url: url.clone(), method, headers, body, weight };
+        let mixed = Spec { parts: vec![part.clone(), part], ..spec(url, 20) };
+        for (index, load) in [plain, filled, mixed].into_iter().enumerate() {
+            load_without_failure(&load, 20);
+            assert_eq!(server.connections(), 20 * (index as u64 + 1), "{scheme} {value}");
+        }
+    }
+}
+
+#[test]
+fn a_websocket_that_the_server_closes_after_a_reply_is_no_failure() {
+    let server = Server::start(|peer| {
+        peer.request();
+        peer.send(
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+              Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n",
+        );
+        // Each connection carries a message. The close frame answers the next message.
+        let frame = 6 + b"forebay".len();
+        peer.some(frame);
+        peer.send(b"\x81\x02hi");
+        peer.some(frame);
+        peer.send(b"\x88\x02\x03\xe8");
+        peer.wait_for_close();
+    });
+    let outcome = load_without_failure(&spec(url_of(&server, "ws"), 20), 20);
+    assert!(outcome.requests.resent >= 17, "{outcome:?}");
 }
 
 #[test]
