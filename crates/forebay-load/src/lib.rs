@@ -11,7 +11,7 @@
 //! - `waiting` waits for events;
 //! - `connection` is the state machine of a connection with one request at a time; `mux` is that of
 //!   a connection with several requests at once;
-//! - `dialling` opens connections; `transport` sends and receives over a plain socket, with `tls`,
+//! - `dialling` opens connections, perhaps to another address (`connect_to`); `transport` sends and receives over a plain socket, with `tls`,
 //!   or as datagrams of QUIC (`tls/quic.rs`);
 //! - `series` keeps the counts of each second, and `against` compares two runs by their seconds;
 //! - `live` passes the counts of each second to a view of the running load;
@@ -37,6 +37,7 @@ mod against;
 mod budget;
 mod capacity;
 mod clock;
+mod connect_to;
 mod connection;
 mod control;
 mod cookies;
@@ -86,6 +87,7 @@ mod worker;
 
 pub use against::{MetricRatio, RunComparison, RunDecision, differs};
 pub use capacity::{Capacity, Search, Step, StepDisturbance, find_rate};
+pub use connect_to::ConnectTo;
 pub use control::Control;
 pub use error::Error;
 pub use failures::Failures;

@@ -114,6 +114,9 @@ pub struct TlsOptions {
     /// PEM file with the trusted certificate authorities; `None` trusts the authorities of this
     /// machine.
     pub ca: Option<PathBuf>,
+    /// Name that the client sends in the handshake, and that the certificate must have; `None` for
+    /// the host of the URL.
+    pub server_name: Option<String>,
     /// Resumes the last TLS session when a connection reconnects.
     pub resume: bool,
 }

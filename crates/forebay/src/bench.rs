@@ -28,7 +28,7 @@ use crate::junit::{self, Decision};
 use clap::ValueEnum;
 use forebay_lab::Interrupt;
 use forebay_load::{
-    Arrivals, Control, Error, Gateway, Goal, Lifetime, LiveCounts, Outcome, Part, Ramp, RampStage,
+    Arrivals, ConnectTo, Control, Error, Gateway, Goal, Lifetime, LiveCounts, Outcome, Part, Ramp, RampStage,
     Rate, ReplyEnd, RunDecision, Shard, SlowPeers, Spec, Stop, TlsOptions, Url, ValueTable,
     parse_requests, run as run_load,
 };
@@ -202,6 +202,16 @@ pub struct BenchArgs {
     /// close [default: close]
     #[arg(long, value_name = "END", value_parser = raw::reply_end)]
     reply_end: Option<ReplyEnd>,
+    /// Open connections to this address instead of that of the URLs, as curl does: HOST:PORT or
+    /// unix:/SOCKET for all URLs, or HOST1:PORT1:HOST2:PORT2 for URLs with HOST1 and PORT1. Each
+    /// part may be empty. The Host field and the name in the TLS handshake stay those of the URL.
+    /// May be repeated; the first that applies is used
+    #[arg(long, value_name = "[HOST1:PORT1:]HOST2:PORT2")]
+    connect_to: Vec<ConnectTo>,
+    /// Name of the server in the TLS handshake (SNI) and in its certificate [default: the host of
+    /// the URL]
+    #[arg(long, value_name = "NAME")]
+    sni: Option<String>,
     /// Accept any certificate of an https:// server
     #[arg(long)]
     insecure: bool,
@@ -389,6 +399,7 @@ impl BenchArgs {
                 (_, true) => url.and_then(Url::over_http3),
                 _ => url,
             };
+            let url = url.and_then(|url| url.connected_to(&self.connect_to));
             url.map_err(|error| error.to_string())
         };
         let urls = self.urls.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
@@ -432,7 +443,7 @@ impl BenchArgs {
             return Err(format!("{option}: give the URL of its server alone"));
         }
         let (mut replay, mut scenario) = (None, None);
-        let parts = match (&self.requests_file, &self.replay) {
+        let mut parts = match (&self.requests_file, &self.replay) {
             (Some(file), _) => read_requests(file, &url)?,
             (_, Some(file)) => {
                 let speed = self.speed.unwrap_or(replay::Speed::default_of(self.is_unpaced()));
@@ -448,6 +459,10 @@ impl BenchArgs {
             }
             _ => self.mixed(&urls, &body)?,
         };
+        for part in &mut parts {
+            let url = part.url.clone().connected_to(&self.connect_to);
+            part.url = url.map_err(|error| error.to_string())?;
+        }
         let default_stop = match &replay {
             Some(replay) if self.duration.is_none() => Stop::Requests(replay.entries.len() as u64),
             _ => Stop::Duration(self.duration.unwrap_or(DEFAULT_DURATION)),
@@ -486,6 +501,7 @@ impl BenchArgs {
                 insecure: self.insecure,
                 ca: self.ca.clone(),
                 resume: self.tls_resume,
+                server_name: self.sni.clone(),
             },
             ..Spec::new(url)
         };
