@@ -118,11 +118,7 @@ pub fn ajp_request(
         server_port: 80,
         is_ssl: false,
     };
-    let mut request = AjpRequest {
-        to_head: method == b"HEAD",
-        keepalive,
-        ..AjpRequest::default()
-    };
+    let mut request = AjpRequest { to_head: method == b"HEAD", keepalive, ..AjpRequest::default() };
     let mut forward = ajp13::Forward::new(&mut request.packets, &line);
     for field in head.fields.iter().filter(|field| !field.known.is_hop_by_hop()) {
         forward.field(field.name.of(http), field.value.of(http));

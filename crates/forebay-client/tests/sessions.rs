@@ -32,7 +32,7 @@ impl Sink for Collected {
 }
 
 fn request(bytes: &[u8]) -> HttpRequest {
-    HttpRequest { bytes: bytes.into(), to_head: false, keepalive: true }
+    HttpRequest { bytes: bytes.into(), to_head: false, keepalive: true, expects: None }
 }
 
 /// Status, body, and true if the connection may be used again. `None` if the reply did not end.
@@ -73,7 +73,9 @@ fn http1() -> Http1<Collected> {
 }
 
 fn fastcgi() -> FastcgiClient<Collected> {
-    FastcgiClient::new(b"request"[..].into(), Collected::default())
+    let http = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+    let request = fastcgi_request(http, &Gateway::default(), true).unwrap();
+    FastcgiClient::new(request.into(), Collected::default())
 }
 
 fn app_server() -> AppServer<Collected> {

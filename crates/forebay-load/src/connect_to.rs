@@ -81,8 +81,9 @@ impl FromStr for ConnectTo {
         };
         let to = match to.strip_prefix("unix:") {
             Some(path) if !path.starts_with('/') || path.len() > SOCKET_PATH_LIMIT => {
-                return Err("unix: needs the absolute path of a socket, of at most 107 bytes"
-                    .to_owned());
+                return Err(
+                    "unix: needs the absolute path of a socket, of at most 107 bytes".to_owned()
+                );
             }
             Some(path) => Destination::Unix(path.to_owned()),
             None => match split_pair(to).ok_or_else(wrong)? {
@@ -164,9 +165,19 @@ mod tests {
 
     #[test]
     fn malformed_rules_are_refused() {
-        for text in
-            ["", "h", "h:x", "h:0", "a:1:b", "a:1:b:2:c", "[::1:80", "unix:", "unix:x", "a b:1", "::1:2:3:4"]
-        {
+        for text in [
+            "",
+            "h",
+            "h:x",
+            "h:0",
+            "a:1:b",
+            "a:1:b:2:c",
+            "[::1:80",
+            "unix:",
+            "unix:x",
+            "a b:1",
+            "::1:2:3:4",
+        ] {
             assert!(text.parse::<ConnectTo>().is_err(), "{text:?}");
         }
     }

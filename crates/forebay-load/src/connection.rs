@@ -74,7 +74,13 @@ struct Exchange {
     /// True if the request was sent before, on a connection that the server had closed.
     is_retry: bool,
     write_error: Option<Errno>,
+    /// Time at which the body is sent even without `100 Continue`.
+    held_until: Option<Instant>,
 }
+
+/// Time for which a request with `Expect: 100-continue` waits for the server before it sends its
+/// body. curl waits as long.
+const CONTINUE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Pause after a request that could not be encoded. Without the pause, a user who has only such
 /// requests would occupy the thread.
@@ -149,7 +155,14 @@ impl<C: Session<Sink = Inspection>, T: Transport> Drive for LoadConnection<C, T>
             Phase::Resting if std::mem::take(&mut self.is_unsendable) => self.go_on(now, state),
             Phase::Resting => self.start(now, state),
             Phase::Connecting if self.transport.is_none() => self.connect(now, state),
-            Phase::Exchanging if state.slow.is_used() => self.go_slowly(state),
+            Phase::Exchanging => {
+                if self.exchange.held_until.is_some_and(|at| now >= at) {
+                    self.session.release_output();
+                    self.write(state);
+                } else if state.slow.is_used() {
+                    self.go_slowly(state);
+                }
+            }
             _ => {}
         }
     }
@@ -406,7 +419,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
     fn write(&mut self, state: &mut ThreadState) {
         if state.slow.is_used() {
             self.write_portion(state);
-            return self.wait_for_portion(state);
+            self.wait_for_portion(state);
+            return self.hold(state);
         }
         let Some(transport) = &mut self.transport else { return };
         while !self.session.output().is_empty() && self.exchange.write_error.is_none() {
@@ -424,6 +438,24 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
                 // connection causes a read, which finds the reply.
                 Err(errno) => self.exchange.write_error = Some(errno),
             }
+        }
+        if self.session.holds_output() {
+            self.hold(state);
+        }
+    }
+
+    /// Sets the timer for a body that waits for `100 Continue`.
+    #[cold]
+    fn hold(&mut self, state: &mut ThreadState) {
+        let is_held = self.session.holds_output() && self.written_all();
+        if !is_held || self.exchange.held_until.is_some() {
+            return;
+        }
+        let until = clock::now() + CONTINUE_TIMEOUT;
+        self.exchange.held_until = Some(until);
+        // A slow reader wakes up more often.
+        if state.slow.reads().is_none() {
+            self.wake_at(until, state);
         }
     }
 
@@ -620,6 +652,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         self.exchange.answered = false;
         self.exchange.written = 0;
         self.exchange.write_error = None;
+        self.exchange.held_until = None;
         self.pending.clear();
         self.session.start();
         self.connect(clock::now(), state);
@@ -632,8 +665,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
     fn was_idle(&self, ending: &Ending<'_>, state: &ThreadState) -> bool {
         let Some(transport) = &self.transport else { return false };
         self.exchange.written == 0
-            || ending.leaves_bytes_unread(transport)
-                && state.mix.may_resend(self.exchange.request)
+            || ending.leaves_bytes_unread(transport) && state.mix.may_resend(self.exchange.request)
     }
 
     #[cold]
@@ -703,6 +735,7 @@ impl Exchange {
             answered: false,
             is_retry: false,
             write_error: None,
+            held_until: None,
         }
     }
 }

@@ -6,7 +6,8 @@ use forebay_client::{
     AjpRequest, Gateway, Http2Request, Http3Request, HttpRequest, WEBSOCKET_KEY, WebSocketRequest,
 };
 use forebay_wire::http1::{
-    HeadError, Http1Limits, Progress, RequestHead, RequestParser, is_field_value, is_token,
+    HeadError, Http1Limits, Progress, RequestFraming, RequestHead, RequestParser, is_field_value,
+    is_token,
 };
 
 use crate::grpc;
@@ -14,11 +15,14 @@ use crate::template::{Encode, Names, RequestSource, Template};
 use crate::{Error, Protocol, Spec};
 
 /// Header fields that users cannot set, each with the reason for the error message.
-const OWN_FIELDS: [(&str, &str); 3] = [
-    ("content-length", "it is computed from the body"),
-    ("transfer-encoding", "the body is sent with its length"),
-    ("expect", "100-continue is not available"),
-];
+const OWN_FIELDS: [(&str, &str); 1] = [("content-length", "it is computed from the body")];
+
+/// Header fields that change how a request is sent over HTTP/1.1, each with its only value.
+const FRAMING_FIELDS: [(&str, &str); 2] =
+    [("transfer-encoding", "chunked"), ("expect", "100-continue")];
+
+/// Maximum size of the chunks of a body.
+const CHUNK: usize = 16 << 10;
 
 /// Header fields that HTTP/2 and HTTP/3 forbid (RFC 9113 section 8.2.2, RFC 9114 section 4.2).
 const CONNECTION_FIELDS: [&str; 5] =
@@ -42,8 +46,8 @@ struct Converter {
     messages: usize,
     gateway: Gateway,
     keepalive: bool,
-    /// True if a request has a `Connection` field.
-    has_connection_field: bool,
+    /// True if a request has a `Connection` field or one of [`FRAMING_FIELDS`].
+    has_framing_field: bool,
 }
 
 /// Encoded request.
@@ -58,6 +62,8 @@ struct Encoded {
     to_head: bool,
     /// False if the connection is not used again after the reply.
     keepalive: bool,
+    /// Length of the head, if the body waits for `100 Continue`.
+    expects: Option<usize>,
 }
 
 impl Requests {
@@ -70,9 +76,9 @@ impl Requests {
             messages: spec.messages,
             gateway: spec.gateway.clone(),
             keepalive: spec.keepalive,
-            has_connection_field: fields
-                .into_iter()
-                .any(|(name, _)| name.eq_ignore_ascii_case("connection")),
+            has_framing_field: fields.into_iter().any(|(name, _)| {
+                name.eq_ignore_ascii_case("connection") || framing_value(name).is_some()
+            }),
         };
         let (mut all, mut templates) = (Vec::new(), Vec::new());
         let plain = spec.without_parts();
@@ -140,8 +146,8 @@ impl Requests {
     /// Returns the requests for an HTTP/1.1, SCGI or uwsgi connection.
     pub fn http(&self) -> Result<RequestSource<HttpRequest>, Error> {
         self.source(|each| {
-            let (to_head, keepalive) = (each.to_head, each.keepalive);
-            Ok(HttpRequest { bytes: each.bytes.clone(), to_head, keepalive })
+            let Encoded { to_head, keepalive, expects, .. } = *each;
+            Ok(HttpRequest { bytes: each.bytes.clone(), to_head, keepalive, expects })
         })
     }
 
@@ -210,9 +216,25 @@ impl Converter {
     }
 
     /// Converts an HTTP/1.1 request to the encoding of the protocol.
-    fn convert(&self, http: Vec<u8>, message: Vec<u8>, to_head: bool) -> Result<Encoded, Error> {
+    fn convert(
+        &self,
+        mut http: Vec<u8>,
+        message: Vec<u8>,
+        to_head: bool,
+    ) -> Result<Encoded, Error> {
         let gateway = &self.gateway;
-        let keepalive = self.keepalive && (!self.has_connection_field || keeps_alive(&http));
+        let (mut keepalive, mut expects) = (self.keepalive, None);
+        let mut head = RequestHead::default();
+        if self.has_framing_field
+            && let Ok(Progress::Complete(len)) =
+                RequestParser::new(Http1Limits::default()).parse(&http, &mut head)
+        {
+            keepalive &= head.keep_alive;
+            expects = Some(len).filter(|len| head.expect_continue && http.len() > *len);
+            if head.framing == RequestFraming::Chunked {
+                http = chunked(&http, len);
+            }
+        }
         let mut ajp = AjpRequest::default();
         let bytes = match self.protocol {
             Protocol::Http | Protocol::Https | Protocol::H2c | Protocol::H2 => http,
@@ -234,15 +256,27 @@ impl Converter {
                 Vec::new()
             }
         };
-        Ok(Encoded { bytes: bytes.into(), ajp: ajp.into(), message, to_head, keepalive })
+        Ok(Encoded { bytes: bytes.into(), ajp: ajp.into(), message, to_head, keepalive, expects })
     }
 }
 
-/// Returns false if the HTTP/1.1 request has `Connection: close`.
-fn keeps_alive(http: &[u8]) -> bool {
-    let mut head = RequestHead::default();
-    let progress = RequestParser::new(Http1Limits::default()).parse(http, &mut head);
-    !matches!(progress, Ok(Progress::Complete(_))) || head.keep_alive
+/// Returns the request with its body in chunks. `head` is the length of its head.
+fn chunked(http: &[u8], head: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(http.len() + http.len() / 1024 + 16);
+    out.extend_from_slice(&http[..head]);
+    for chunk in http[head..].chunks(CHUNK) {
+        out.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+        out.extend_from_slice(chunk);
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(b"0\r\n\r\n");
+    out
+}
+
+/// Returns the only value of a field that changes how a request is sent.
+fn framing_value(name: &str) -> Option<&'static str> {
+    let field = FRAMING_FIELDS.iter().find(|(other, _)| other.eq_ignore_ascii_case(name));
+    field.map(|(_, value)| *value)
 }
 
 /// Rejects options of `Gateway` that the protocol does not support.
@@ -278,8 +312,14 @@ fn http_request(spec: &Spec) -> Result<Vec<u8>, Error> {
     if !given("user-agent") {
         field("User-Agent", concat!("forebay/", env!("CARGO_PKG_VERSION")));
     }
+    let mut is_chunked = false;
     for (name, value) in &spec.headers {
         check_field(name, value)?;
+        check_framing_field(name, value, spec.url.protocol())?;
+        if name.eq_ignore_ascii_case("transfer-encoding") {
+            is_chunked = true;
+            continue;
+        }
         if spec.url.protocol().has_streams() {
             check_http2_field(name, value)?;
         }
@@ -290,7 +330,11 @@ fn http_request(spec: &Spec) -> Result<Vec<u8>, Error> {
     }
     // For these methods, a server may require a length even if the body is empty.
     if !spec.body.is_empty() || matches!(spec.method.as_str(), "POST" | "PUT" | "PATCH") {
-        field("Content-Length", &spec.body.len().to_string());
+        if is_chunked {
+            field("Transfer-Encoding", "chunked");
+        } else {
+            field("Content-Length", &spec.body.len().to_string());
+        }
     }
     bytes.extend_from_slice(b"\r\n");
     bytes.extend_from_slice(&spec.body);
@@ -384,6 +428,20 @@ fn check_field(name: &str, value: &str) -> Result<(), Error> {
         Some((_, why)) => Err(Error::Invalid(format!("leave out the field {name}: {why}"))),
         None => Ok(()),
     }
+}
+
+/// Fails for a field that changes how a request is sent, unless `value` is possible and the protocol
+/// is HTTP/1.1.
+fn check_framing_field(name: &str, value: &str, protocol: Protocol) -> Result<(), Error> {
+    let Some(only) = framing_value(name) else { return Ok(()) };
+    let why = if !matches!(protocol, Protocol::Http | Protocol::Https) {
+        format!("leave out the field {name}, which needs HTTP/1.1")
+    } else if !value.eq_ignore_ascii_case(only) {
+        format!("the field {name} can only have the value {only}, not {value:?}")
+    } else {
+        return Ok(());
+    };
+    Err(Error::Invalid(why))
 }
 
 fn check_http2_field(name: &str, value: &str) -> Result<(), Error> {

@@ -12,8 +12,8 @@ use std::thread;
 use std::time::Duration;
 
 use forebay_load::{
-    Arrivals, Check, Control, Error, Failures, FetchError, Outcome, Rate, Requests, Spec, Stop, Url, fetch,
-    run,
+    Arrivals, Check, Control, Error, Failures, FetchError, Outcome, Rate, Requests, Spec, Stop,
+    Url, fetch, run,
 };
 use support::{Server, load, load_without_failure, spec};
 
@@ -381,6 +381,7 @@ fn unsent_requests_of_an_open_loop_are_reported() {
 #[test]
 fn specifications_without_sense_are_refused() {
     let url = Url::parse("http://127.0.0.1:1/").unwrap();
+    let h2c = Url::parse("h2c://127.0.0.1:1/").unwrap();
     let base = || spec(url.clone(), 1);
     let field = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];
     let think = Some(Duration::from_secs(1));
@@ -397,7 +398,10 @@ fn specifications_without_sense_are_refused() {
         Spec { headers: field("X", "a\r\nY: b"), ..base() },
         Spec { headers: field("X:", "a"), ..base() },
         Spec { headers: field("content-length", "3"), ..base() },
-        Spec { headers: field("Transfer-Encoding", "chunked"), ..base() },
+        Spec { headers: field("Transfer-Encoding", "gzip"), ..base() },
+        Spec { headers: field("Expect", "200-ok"), ..base() },
+        Spec { headers: field("Expect", "100-continue"), url: h2c.clone(), ..base() },
+        Spec { headers: field("Transfer-Encoding", "chunked"), url: h2c, ..base() },
         Spec { rate: rate(0.0), ..base() },
         Spec { rate: rate(f64::NAN), ..base() },
         Spec { rate: rate(5.0), think, ..base() },

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use forebay_load::{Check, Part, Requests, Spec, Url};
-use support::{Server, load, load_without_failure, spec};
+use support::{Peer, Server, load, load_without_failure, spec};
 
 const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
@@ -131,7 +131,7 @@ fn url_of(server: &Server, scheme: &str) -> Url {
 fn a_request_with_connection_close_is_the_last_on_its_connection() {
     const FASTCGI: &[u8] = b"\x01\x06\0\x01\0\x0d\0\0Status: 200\n\n\
         \x01\x03\0\x01\0\x08\0\0\0\0\0\0\0\0\0\0";
-    const AJP: &[u8] = b"AB\0\x08\x04\0\xc8\0\x02OK\0\0\0AB\0\x02\x05\x01";
+    const AJP: &[u8] = b"AB\0\x0a\x04\0\xc8\0\x02OK\0\0\0AB\0\x02\x05\x01";
     let fields = [("Connection", "close"), ("connection", "TE, CLOSE"), ("CONNECTION", "Close ,x")];
     let replies = [("http", HELLO), ("fcgi", FASTCGI), ("ajp", AJP)];
     for ((scheme, reply), (name, value)) in
@@ -230,6 +230,113 @@ fn an_early_reply_to_a_large_request_counts() {
     let outcome = load_without_failure(&spec, 6);
     assert_eq!(outcome.requests.status, BTreeMap::from([(413, 6)]));
     assert_eq!(outcome.error_replies(), 6);
+}
+
+/// Reads a request head, and returns it without case.
+fn head_of(peer: &mut Peer) -> Option<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.extend(peer.some(1)?);
+    }
+    Some(String::from_utf8(head).unwrap().to_ascii_lowercase())
+}
+
+/// Reads the lines of a chunked body. Returns its content and the number of chunks.
+fn chunks_of(peer: &mut Peer) -> (Vec<u8>, usize) {
+    let (mut body, mut count) = (Vec::new(), 0);
+    loop {
+        let mut line = Vec::new();
+        while !line.ends_with(b"\r\n") {
+            line.extend(peer.some(1).unwrap());
+        }
+        let size = usize::from_str_radix(std::str::from_utf8(&line).unwrap().trim(), 16).unwrap();
+        body.extend(peer.some(size).unwrap());
+        assert_eq!(peer.some(2).unwrap(), b"\r\n");
+        if size == 0 {
+            return (body, count);
+        }
+        count += 1;
+    }
+}
+
+#[test]
+fn bodies_go_in_chunks_also_with_placeholders_and_in_a_mix() {
+    let server = Server::start(|peer| {
+        while let Some(head) = head_of(peer) {
+            assert!(!head.contains("content-length"), "{head}");
+            if head.starts_with("get ") {
+                assert!(!head.contains("transfer-encoding"), "{head}");
+            } else {
+                assert!(head.contains("\r\ntransfer-encoding: chunked\r\n"), "{head}");
+                let (body, count) = chunks_of(peer);
+                assert!(body.ends_with(b"end") && count == body.len().div_ceil(16 << 10));
+            }
+            peer.send(HELLO);
+        }
+    });
+    let headers = vec![("transfer-encoding".to_owned(), "Chunked".to_owned())];
+    let long = [&[b'x'; 100_000][..], b"end"].concat();
+    let (method, headers_of_part) = ("PUT".to_owned(), Vec::new());
+    let post = |body: &[u8]| Spec {
+        method: "POST".to_owned(),
+        headers: headers.clone(),
+        body: body.to_vec(),
+        ..spec(server.url(), 6)
+    };
+    let part = Part {
+        url: server.url(),
+        method,
+        headers: headers_of_part,
+        body: b"the end".to_vec(),
+        weight: 1,
+    };
+    let get = Part { method: "GET".to_owned(), body: Vec::new(), ..part.clone() };
+    let mixed = Spec { parts: vec![part, get], ..post(b"") };
+    for spec in [post(b"end"), post(&long), post(b"{n} end"), mixed] {
+        load_without_failure(&spec, 6);
+    }
+}
+
+#[test]
+fn a_body_waits_for_100_continue_and_is_left_out_after_a_final_reply() {
+    const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+    const EARLY: &[u8] = b"HTTP/1.1 103 Early Hints\r\n\r\n";
+    let refusal =
+        |status| format!("HTTP/1.1 {status} No\r\nContent-Length: 0\r\n\r\n").into_bytes();
+    for (before, status, body) in [
+        (CONTINUE.to_vec(), 200, true),
+        ([EARLY, CONTINUE].concat(), 200, true),
+        (refusal(413), 413, false),
+        (refusal(417), 417, false),
+        ([CONTINUE, &refusal(401)].concat(), 401, false),
+        // Without an answer, the body is sent after a second.
+        (EARLY.to_vec(), 200, true),
+    ] {
+        for is_chunked in [false, true] {
+            let before = before.clone();
+            let server = Server::start(move |peer| {
+                while head_of(peer).is_some() {
+                    peer.send(&before);
+                    if !body {
+                        return peer.wait_for_close();
+                    }
+                    let body = if is_chunked { chunks_of(peer).0 } else { peer.some(4).unwrap() };
+                    assert_eq!(body, b"body");
+                    peer.send(HELLO);
+                }
+            });
+            let mut headers = vec![("expect".to_owned(), "100-Continue".to_owned())];
+            if is_chunked {
+                headers.push(("Transfer-Encoding".to_owned(), "chunked".to_owned()));
+            }
+            let (method, body_of) = ("POST".to_owned(), b"body".to_vec());
+            let spec = Spec { method, headers, body: body_of, ..spec(server.url(), 4) };
+            let outcome = load_without_failure(&spec, 4);
+            assert_eq!(outcome.requests.status, BTreeMap::from([(status, 4)]));
+            let connections = server.connections();
+            assert!(if body { connections <= 2 } else { connections == 4 }, "{status}");
+        }
+    }
 }
 
 #[test]
