@@ -26,6 +26,7 @@
 //!   results;
 //! - `request` encodes the requests, `mix` chooses the next one, `inspection` checks the reply, and
 //!   `grpc` reads the status of a gRPC reply;
+//! - `backlog` finds a server that is too slow for the rate;
 //! - `slow` has the pace of slow peers, `failures` the kinds of failures.
 //!
 //! [`Turns`] divides a load into several parts (turns) and keeps the connections open between them.
@@ -34,6 +35,7 @@
 #![forbid(unsafe_code)]
 
 mod against;
+mod backlog;
 mod budget;
 mod capacity;
 mod clock;

@@ -25,7 +25,8 @@ pub struct Outcome {
     /// Wanted rate; `None` for a closed loop.
     pub rate: Option<Rate>,
     /// Share of the wanted rate that was missed: the delay of the plan at the end, divided by the
-    /// duration.
+    /// duration; or the share of due requests by which the backlog grew in the second half of the run
+    /// or of a stage, if this is more.
     pub shortfall: f64,
     /// Age of the oldest request that was still active at the end.
     pub oldest_in_flight: Duration,
@@ -164,6 +165,8 @@ const SHORTFALL: f64 = 0.05;
 /// Delay of the plan that every run may have. In a short run, each pause of the machine delays the
 /// plan by a large share of the duration.
 const BEHIND: Duration = Duration::from_millis(100);
+/// Delay that the scheduler of a machine may cause.
+const SCHEDULING: Duration = Duration::from_millis(20);
 
 /// Maximum age of an active request at the end of a run. An older request is overdue.
 const OVERDUE: Duration = Duration::from_secs(1);
@@ -277,8 +280,25 @@ impl Outcome {
     /// Returns true if the load missed more than 5 % of the wanted rate, and was more than 100 ms
     /// late at its end.
     pub fn has_missed_rate(&self) -> bool {
-        let behind = self.duration.mul_f64(self.shortfall.clamp(0.0, 1.0));
-        self.shortfall > SHORTFALL && behind > BEHIND
+        self.shortfall > SHORTFALL && self.behind() > BEHIND
+    }
+
+    /// Returns a message if the load missed more than 5 % of the wanted rate, but is so short that a
+    /// pause of this machine can be the reason.
+    pub fn rate_doubt(&self) -> Option<String> {
+        let is_doubtful =
+            self.shortfall > SHORTFALL && (SCHEDULING..=BEHIND).contains(&self.behind());
+        is_doubtful.then(|| {
+            let percent = self.shortfall * 100.0;
+            format!(
+                "the rate was missed by {percent:.0} %, in a run of {:.2?}: use a longer one (-d)",
+                self.duration
+            )
+        })
+    }
+
+    fn behind(&self) -> Duration {
+        self.duration.mul_f64(self.shortfall.clamp(0.0, 1.0))
     }
 
     /// Returns true if a request was overdue at the end: active for more than a second, and for

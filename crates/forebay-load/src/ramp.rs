@@ -71,6 +71,20 @@ impl Ramp {
         self.segments().last().map_or(0.0, |last| last.before + last.area())
     }
 
+    /// Returns the number of requests that are due until `time`, in seconds since the start.
+    pub(crate) fn requests_until(&self, time: f64) -> f64 {
+        let segment = self.segments().into_iter().rfind(|segment| segment.start <= time);
+        segment.map_or(0.0, |segment| segment.before + segment.area_until(time - segment.start))
+    }
+
+    /// Returns the time in seconds until which `requests` requests are due: the inverse of
+    /// [`requests_until`](Self::requests_until).
+    pub(crate) fn time_of(&self, requests: f64) -> f64 {
+        let is_last = |segment: &Segment| segment.time > 0.0 && segment.before <= requests;
+        let segment = self.segments().into_iter().rfind(is_last);
+        segment.map_or(0.0, |segment| segment.time_of(requests))
+    }
+
     fn segments(&self) -> Vec<Segment> {
         let (mut start, mut before, mut from) = (0.0, 0.0, self.from);
         let segment = |stage: &RampStage| {
@@ -99,6 +113,13 @@ struct Segment {
 impl Segment {
     fn area(&self) -> f64 {
         (self.from + self.to) / 2.0 * self.time
+    }
+
+    /// Returns the area of the first part of the stage.
+    fn area_until(&self, time: f64) -> f64 {
+        let time = time.clamp(0.0, self.time);
+        let slope = if self.time > 0.0 { (self.to - self.from) / self.time } else { 0.0 };
+        (self.from + slope * time / 2.0) * time
     }
 
     /// Returns the due time of the request at `place`, in seconds since the start of the ramp. At
@@ -131,7 +152,7 @@ impl Segment {
 /// The integral of the ramp from its start to a time is the number of requests that are due until
 /// then. The place of a request is the value of this integral at its due time. Equal gaps between
 /// places give the rate of the ramp. Exponential gaps give a Poisson process with this rate.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct RampPlan {
     segments: Vec<Segment>,
     start: Instant,

@@ -13,6 +13,7 @@ use forebay_client::{
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::backlog::BacklogWindow;
 use crate::budget::RequestBudget;
 use crate::connection::LoadConnection;
 use crate::cookies::SharedJar;
@@ -144,9 +145,7 @@ fn crew_over<T: Transport + 'static>(
         Protocol::Fastcgi => {
             single_crew::<_, T>(spec, requests.fastcgi()?, config, FastcgiClient::new)
         }
-        Protocol::Ajp => {
-            single_crew::<_, T>(spec, requests.ajp()?, config, AjpClient::new)
-        }
+        Protocol::Ajp => single_crew::<_, T>(spec, requests.ajp()?, config, AjpClient::new),
         Protocol::Scgi | Protocol::Uwsgi => {
             single_crew::<_, T>(spec, requests.http()?, config, AppServer::new)
         }
@@ -289,7 +288,19 @@ impl<C: Drive + Send> Crew for WorkerCrew<C> {
                 Box::new(ActiveTimes::new(ramp, start, (index, threads), shard))
             });
             let stage_ends = stage_ends(spec, start);
-            Share { thread: index, budget, pacer, active_times, stage_ends, start, end, drains }
+            // The turns of `Turns` are too short for this.
+            let windows = if drains { Vec::new() } else { BacklogWindow::all(spec) };
+            Share {
+                thread: index,
+                budget,
+                pacer,
+                active_times,
+                stage_ends,
+                windows,
+                start,
+                end,
+                drains,
+            }
         });
         let finished = run_threads(self.workers.iter_mut().zip(shares), control)?;
         if !self.target.reached() && !control.cancelled.load(Ordering::Relaxed) {
@@ -379,6 +390,13 @@ fn sum(spec: &Spec, start: Instant, finished: Vec<Finished>) -> Outcome {
     let oldest_in_flight = finished.iter().map(|thread| thread.oldest).max().unwrap_or_default();
     let shortfall = finished.iter().map(|thread| thread.shortfall).sum::<f64>() / threads as f64;
     let mut tally = Tally::new(0);
+    let backlog = finished.iter().map(|thread| thread.backlog.clone());
+    let backlog = backlog.reduce(|mut sum, thread| {
+        sum.add(&thread);
+        sum
+    });
+    let share = spec.shard.as_ref().map_or(1.0, |shard| 1.0 / f64::from(shard.count));
+    let growth = backlog.map_or(0.0, |backlog| backlog.shortfall(spec.ramp.as_deref(), share));
     let (mut series, mut stages) = (Vec::new(), Vec::new());
     for thread in finished {
         stages.push(thread.stages);
@@ -390,7 +408,7 @@ fn sum(spec: &Spec, start: Instant, finished: Vec<Finished>) -> Outcome {
         method: spec.method.clone(),
         protocol: spec.url.protocol(),
         rate: spec.rate,
-        shortfall,
+        shortfall: shortfall.max(growth),
         oldest_in_flight,
         connections: spec.connections,
         streams: spec.streams,

@@ -343,6 +343,18 @@ impl Spec {
         })
     }
 
+    /// Returns the time until the last request is due; `None` for a closed loop.
+    pub(crate) fn planned_time(&self) -> Option<Duration> {
+        let replay = self.replay.as_ref().filter(|replay| replay.speed.is_some());
+        match (self.stop, self.rate, replay) {
+            (Stop::Duration(time), Some(_), _) | (Stop::Duration(time), _, Some(_)) => Some(time),
+            (Stop::Requests(n), Some(rate), _) => {
+                Duration::try_from_secs_f64(n as f64 / rate.per_second).ok()
+            }
+            (Stop::Requests(_), None, _) | (_, None, None) => None,
+        }
+    }
+
     /// Returns true if the session of a connection can carry several requests at once.
     fn is_multiplexed(&self) -> bool {
         let protocol = self.url.protocol();

@@ -28,9 +28,9 @@ use crate::junit::{self, Decision};
 use clap::ValueEnum;
 use forebay_lab::Interrupt;
 use forebay_load::{
-    Arrivals, ConnectTo, Control, Error, Gateway, Goal, Lifetime, LiveCounts, Outcome, Part, Ramp, RampStage,
-    Rate, ReplyEnd, RunDecision, Shard, SlowPeers, Spec, Stop, TlsOptions, Url, ValueTable,
-    parse_requests, run as run_load,
+    Arrivals, ConnectTo, Control, Error, Gateway, Goal, Lifetime, LiveCounts, Outcome, Part, Ramp,
+    RampStage, Rate, ReplyEnd, RunDecision, Shard, SlowPeers, Spec, Stop, TlsOptions, Url,
+    ValueTable, parse_requests, run as run_load,
 };
 
 use conditions::{Conditions, INCONCLUSIVE};
@@ -49,7 +49,7 @@ use conditions::{Conditions, INCONCLUSIVE};
 /// --allow-failures is given), no request was completed, requests were overdue at the end, the rate
 /// of -r was missed by more than 5 %, or the run is worse than --against allows; 2 wrong usage;
 /// 3 the server cannot be reached, or a result file cannot be written; 4 inconclusive (--fail-if,
-/// --find-rate, --against); 130 or 143 interrupted by Ctrl-C or SIGTERM, with the results so far.
+/// --find-rate, --against, or a run that is too short to say whether the rate was kept); 130 or 143 interrupted by Ctrl-C or SIGTERM, with the results so far.
 #[derive(clap::Args)]
 // More than 20 fields: one for each option of the command. clap makes `--help` and the man page
 // from them.
@@ -140,6 +140,11 @@ pub struct BenchArgs {
     /// File with the request body, at most 64 MiB
     #[arg(long, value_name = "FILE", conflicts_with = "body", group = "files")]
     body_file: Option<PathBuf>,
+    /// Send request bodies in chunks (Transfer-Encoding: chunked) instead of with their length, over
+    /// HTTP/1.1. With -H 'Expect: 100-continue', a body is sent when the server asks for it, or after
+    /// 1 s
+    #[arg(long)]
+    chunked: bool,
     /// Replace placeholders such as {random:1-1000} in the files of --body-file, -F and
     /// --data-urlencode. Without this option, files are sent as they are
     #[arg(long, requires = "files")]
@@ -375,13 +380,17 @@ pub fn run(args: &BenchArgs) -> ExitCode {
         }
         Some(RunDecision::Fine) | None => {}
     }
+    let doubt = outcome.rate_doubt();
+    if let Some(doubt) = &doubt {
+        print_stderr(&format!("inconclusive: {doubt}"));
+    }
     let is_worse = matches!(decision, Some(RunDecision::Worse(_)));
     let is_undecided = matches!(decision, Some(RunDecision::Undecided(_)));
     ExitCode::from(if outcome.is_interrupted {
         interrupt.exit_code()
     } else if args.is_bad(&outcome) || conditions == Conditions::Hold || is_worse {
         1
-    } else if conditions == Conditions::Unknown || is_undecided {
+    } else if conditions == Conditions::Unknown || is_undecided || doubt.is_some() {
         INCONCLUSIVE
     } else {
         0
@@ -420,6 +429,12 @@ impl BenchArgs {
         if let Some(form) = form.filter(|_| !has_type || !self.form.is_empty()) {
             headers.retain(|(name, _)| !name.eq_ignore_ascii_case("content-type"));
             headers.push(("Content-Type".to_owned(), form.content_type));
+        }
+        let has_field = |name: &str| {
+            headers.iter().any(|(other, _): &(String, String)| other.eq_ignore_ascii_case(name))
+        };
+        if self.chunked && !has_field("transfer-encoding") {
+            headers.push(("Transfer-Encoding".to_owned(), "chunked".to_owned()));
         }
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let arrivals = self.arrivals();

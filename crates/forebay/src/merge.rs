@@ -93,6 +93,7 @@ fn exit_code(args: &MergeArgs, merged: &Merged) -> ExitCode {
         Conditions::Hold => 1,
         _ if is_bad || outcome.is_interrupted => 1,
         Conditions::Unknown => conditions::INCONCLUSIVE,
+        Conditions::Fine if outcome.rate_doubt().is_some() => conditions::INCONCLUSIVE,
         Conditions::Fine => 0,
     })
 }

@@ -312,13 +312,75 @@ fn a_rate_that_was_missed_is_no_success() {
     }
 }
 
+/// Starts a server that answers at most 200 requests per second, over any number of connections.
+fn slow_server() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let turn = Arc::new(Mutex::new(()));
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, turn) = (stream.unwrap(), turn.clone());
+            thread::spawn(move || {
+                while stream.read(&mut [0; 4096]).is_ok_and(|n| n > 0) {
+                    let held = turn.lock().unwrap();
+                    thread::sleep(std::time::Duration::from_millis(5));
+                    drop(held);
+                    if stream.write_all(HELLO.as_bytes()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn a_server_that_is_too_slow_for_the_rate_is_no_success() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let [log, scenario] = [path("access.log"), path("scenario.toml")];
+    let line = |n: u64| {
+        let (minute, second) = (n / 300 / 60, n / 300 % 60);
+        format!(
+            "h - - [27/Nov/2026:10:{minute:02}:{second:02} +0000] \"GET /{n} HTTP/1.1\" 200 5\n"
+        )
+    };
+    fs::write(&log, (0..1200).map(line).collect::<String>()).unwrap();
+    fs::write(&scenario, "[[scenario]]\n[[scenario.step]]\npath = '/'\n").unwrap();
+    // There are enough connections to send each of 300 to 600 requests per second in time.
+    thread::scope(|scope| {
+        for args in [
+            &["-r", "300", "-d", "2"][..],
+            &["-r", "300", "-n", "600", "--arrivals", "even"],
+            &["-r", "0", "--stages", "500ms:300,1500ms:300,1s:0"],
+            &["-r", "300", "-d", "2", "--scenario", &scenario],
+            &["--replay", &log],
+            &["--replay", &log, "--speed", "2"],
+            &["-r", "900", "-d", "2", "--shard", "1/3", "-c", "1800"],
+            &["-r", "300", "-d", "2", "--allow-failures", "--format", "wrk"],
+        ] {
+            scope.spawn(move || {
+                let url = format!("http://{}/", slow_server());
+                let many = if args.contains(&"-c") { &[][..] } else { &["-c", "600"] };
+                let output = bench(&[&[&url[..]], args, many].concat());
+                assert_eq!(output.status.code(), Some(1), "{args:?}: {output:?}");
+                let all = text(&output.stdout) + &text(&output.stderr);
+                let all = all.split_whitespace().collect::<Vec<_>>().join(" ");
+                assert!(all.contains("was missed by"), "{args:?}: {all}");
+            });
+        }
+    });
+}
+
 #[test]
 fn a_rate_is_kept_as_an_open_loop() {
     let url = format!("http://{}/", server(HELLO));
     for arrivals in ["even", "poisson"] {
         let output = bench(&[&url, "-n", "100", "-r", "2000", "--arrivals", arrivals]);
         let report = text(&output.stdout);
-        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        // On a busy machine, a run of 50 ms may be too short to say whether the rate was kept.
+        assert!(matches!(output.status.code(), Some(0 | 4)), "{output:?}");
         assert!(report.contains("open loop") && report.contains("2,000 requests/s wanted"));
     }
 }
