@@ -31,6 +31,9 @@ pub(crate) struct BacklogSamples {
     samples: Vec<BacklogSample>,
 }
 
+/// Longest time until the end of a window. Later windows never end.
+const LONGEST: Duration = Duration::from_secs(10 * 366 * 86_400);
+
 /// Growth that chance can cause, in standard deviations of the difference of both backlogs.
 const CHANCE: f64 = 3.0;
 
@@ -48,7 +51,10 @@ impl BacklogWindow {
                 };
                 ramp.stages.iter().map(window).collect()
             }
-            _ => spec.planned_time().map(|time| half(Duration::ZERO, time)).into_iter().collect(),
+            _ => {
+                let time = spec.planned_time().map(|time| time.min(LONGEST));
+                time.map(|time| half(Duration::ZERO, time)).into_iter().collect()
+            }
         }
     }
 }

@@ -351,7 +351,11 @@ impl Spec {
             (Stop::Requests(n), Some(rate), _) => {
                 Duration::try_from_secs_f64(n as f64 / rate.per_second).ok()
             }
-            (Stop::Requests(_), None, _) | (_, None, None) => None,
+            (Stop::Requests(n), None, Some(replay)) => {
+                let shards = self.shard.as_ref().map_or(1, |shard| u64::from(shard.count));
+                replay.due((n - 1).saturating_mul(shards))
+            }
+            (_, None, None) => None,
         }
     }
 

@@ -360,10 +360,11 @@ fn a_server_that_is_too_slow_for_the_rate_is_no_success() {
             &["-r", "900", "-d", "2", "--shard", "1/3", "-c", "1800"],
             &["-r", "300", "-d", "2", "--allow-failures", "--format", "wrk"],
         ] {
+            let args = args.to_vec();
             scope.spawn(move || {
                 let url = format!("http://{}/", slow_server());
                 let many = if args.contains(&"-c") { &[][..] } else { &["-c", "600"] };
-                let output = bench(&[&[&url[..]], args, many].concat());
+                let output = bench(&[&[&url[..]], &args[..], many].concat());
                 assert_eq!(output.status.code(), Some(1), "{args:?}: {output:?}");
                 let all = text(&output.stdout) + &text(&output.stderr);
                 let all = all.split_whitespace().collect::<Vec<_>>().join(" ");
