@@ -15,6 +15,7 @@
 //!   or as datagrams of QUIC (`tls/quic.rs`);
 //! - `series` keeps the counts of each second, and `against` compares two runs by their seconds;
 //! - `live` passes the counts of each second to a view of the running load;
+//! - `servers` divides a load among several servers;
 //! - `shard` and `merge` divide a load among machines and add up its results;
 //! - `replay` reads logs; `replay_order` and `schedule` have the order and times of the logged
 //!   requests;
@@ -69,6 +70,7 @@ mod scenario;
 mod schedule;
 mod search;
 mod series;
+mod servers;
 mod shard;
 #[cfg(test)]
 mod simulation;
@@ -110,6 +112,7 @@ pub use run::{Turns, run};
 pub use scenario::{
     Expectation, Extraction, Pattern, ReplyPart, Scenario, ScenarioPlan, ScenarioStep, ThinkTime,
 };
+pub use servers::ServerCounts;
 pub use shard::{Shard, ShardRun};
 pub use slow::{SlowCounts, SlowPeers};
 pub use spec::{Arrivals, Check, Lifetime, Part, Rate, Second, Spec, Stop, TlsOptions};

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::latency_json::latency_json;
 use crate::{
     Arrivals, Failures, GrpcCounts, IterationCounts, Protocol, Rate, ReplayRun, Second, Shard,
-    ShardRun, SlowCounts, StageCounts,
+    ServerCounts, ShardRun, SlowCounts, StageCounts,
 };
 
 /// Results of a run.
@@ -50,6 +50,8 @@ pub struct Outcome {
     pub requests: Requests,
     /// Counts of each request of a mixed load; empty if all requests are equal.
     pub parts: Vec<PartCounts>,
+    /// Counts of each server, if there are several.
+    pub servers: Vec<ServerCounts>,
     /// Counts of the iterations of each scenario; empty without scenarios.
     pub iterations: Vec<IterationCounts>,
     /// Numbers of bytes received.
@@ -190,6 +192,7 @@ impl Default for Outcome {
             duration: Duration::ZERO,
             requests: Requests::default(),
             parts: Vec::new(),
+            servers: Vec::new(),
             iterations: Vec::new(),
             bytes: Bytes::default(),
             latency: Latency::new(),
@@ -253,6 +256,7 @@ impl Outcome {
             }
             problems.push(text);
         }
+        problems.extend(self.servers.iter().flat_map(ServerCounts::problems));
         if self.is_overdue() && self.slow.is_none() {
             problems.push(format!(
                 "{in_flight} requests were in flight at the end, one of them for {:.1} s",
@@ -369,6 +373,7 @@ impl Outcome {
                 "grpc": grpc.as_ref().map(GrpcCounts::to_json),
             },
             "requests_by_url": self.parts.iter().map(PartCounts::to_json).collect::<Vec<_>>(),
+            "servers": self.servers.iter().map(ServerCounts::to_json).collect::<Vec<_>>(),
             "iterations": self.iterations.iter().map(IterationCounts::to_json).collect::<Vec<_>>(),
             "first_failure": self.first_failure,
             "gave_up": self.gave_up,
@@ -429,6 +434,7 @@ impl Outcome {
             duration: seconds(json, "duration_s")?,
             requests: Requests::from_json(requests)?,
             parts: parts(json)?,
+            servers: servers(json)?,
             iterations: iterations(json)?,
             bytes: Bytes {
                 read: count(&json["bytes"], "read")?,
@@ -612,6 +618,11 @@ fn iterations(json: &Value) -> Result<Vec<IterationCounts>, String> {
     json["iterations"].as_array().into_iter().flatten().map(IterationCounts::from_json).collect()
 }
 
+/// Parses the counts of each server. Reports of older versions have none.
+fn servers(json: &Value) -> Result<Vec<ServerCounts>, String> {
+    json["servers"].as_array().into_iter().flatten().map(ServerCounts::from_json).collect()
+}
+
 /// Parses the counts of each request of a mixed load. Returns no counts for a report of `compare`,
 /// which does not contain them.
 fn parts(json: &Value) -> Result<Vec<PartCounts>, String> {
@@ -670,7 +681,7 @@ fn started_at(json: &Value) -> Option<SystemTime> {
     json["started_at"].as_str()?.parse::<jiff::Timestamp>().ok().map(SystemTime::from)
 }
 
-fn count(json: &Value, name: &str) -> Result<u64, String> {
+pub(crate) fn count(json: &Value, name: &str) -> Result<u64, String> {
     json[name].as_u64().ok_or_else(|| name.to_owned())
 }
 
@@ -734,6 +745,18 @@ mod tests {
                 failed: 1,
                 interrupted: 4,
                 time: Box::new(latency.clone()),
+            }],
+            servers: vec![ServerCounts {
+                server: "h:81".to_owned(),
+                connections: 2,
+                rate: Some(50.0),
+                shortfall: 0.25,
+                has_missed_rate: true,
+                duration: Duration::from_secs(2),
+                completed: 3,
+                failed: 1,
+                failures: Failures { read: 1, ..Failures::default() },
+                latency: Box::new(latency.clone()),
             }],
             parts: vec![PartCounts {
                 name: Some("login".to_owned()),

@@ -60,6 +60,12 @@ impl Ramp {
         self.area() / self.time().as_secs_f64().max(1e-9)
     }
 
+    /// Returns each stage with the value at its start.
+    pub(crate) fn steps(&self) -> impl Iterator<Item = (f64, RampStage)> + '_ {
+        let starts = self.stages.iter().map(|stage| stage.target);
+        [self.from].into_iter().chain(starts).zip(self.stages.iter().copied())
+    }
+
     /// Returns the highest rate or number of connections.
     pub fn highest(&self) -> f64 {
         self.stages.iter().map(|stage| stage.target).fold(self.from, f64::max)

@@ -25,6 +25,7 @@ use crate::ramp::ActiveTimes;
 use crate::request::Requests;
 use crate::series::add_series;
 use crate::tally::{IterationTally, PartTally, Tally};
+use crate::servers::run_servers;
 use crate::target::ServerAddresses;
 use crate::template::{RequestSource, Values};
 use crate::tls::quic::Datagrams;
@@ -51,7 +52,10 @@ const SPARE_FILES: u64 = 64;
 /// never accepted a connection, or the system refuses threads or files. Failed requests are no
 /// error; the outcome counts them.
 pub fn run(spec: &Spec, control: &Control) -> Result<Outcome, Error> {
-    crew(spec)?.run(spec, false, control)
+    if spec.has_servers() {
+        return run_servers(spec, control);
+    }
+    crew(spec)?.run(spec, LoadThreads::default(), control)
 }
 
 /// Load that runs in several turns. Its connections stay open and idle between turns.
@@ -83,13 +87,22 @@ impl Turns {
     ) -> Result<Outcome, Error> {
         (self.spec.stop, self.spec.rate) = (stop, rate);
         self.spec.validate()?;
-        self.crew.run(&self.spec, true, control)
+        self.crew.run(&self.spec, LoadThreads { drains: true, first: 0 }, control)
     }
 }
 
 /// Group of load threads with their connections, for any protocol.
-trait Crew: Send {
-    fn run(&mut self, spec: &Spec, drains: bool, control: &Control) -> Result<Outcome, Error>;
+pub(crate) trait Crew: Send {
+    fn run(&mut self, spec: &Spec, threads: LoadThreads, control: &Control) -> Result<Outcome, Error>;
+}
+
+/// Settings of the load threads of a turn.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LoadThreads {
+    /// Waits at the end of the turn for the replies to active requests.
+    pub drains: bool,
+    /// Index of the first thread, for the live view.
+    pub first: usize,
 }
 
 struct WorkerCrew<C> {
@@ -97,8 +110,12 @@ struct WorkerCrew<C> {
     target: Arc<ServerAddresses>,
 }
 
-fn crew(spec: &Spec) -> Result<Box<dyn Crew>, Error> {
+pub(crate) fn crew(spec: &Spec) -> Result<Box<dyn Crew>, Error> {
     spec.validate()?;
+    if spec.has_servers() {
+        let why = "the URLs are of several servers, which is only possible for a single run";
+        return Err(Error::Invalid(why.to_owned()));
+    }
     if spec.url.protocol() == Protocol::Http3 {
         return http3_crew(spec);
     }
@@ -273,7 +290,12 @@ impl<C: Drive + Send> WorkerCrew<C> {
 }
 
 impl<C: Drive + Send> Crew for WorkerCrew<C> {
-    fn run(&mut self, spec: &Spec, drains: bool, control: &Control) -> Result<Outcome, Error> {
+    fn run(
+        &mut self,
+        spec: &Spec,
+        LoadThreads { drains, first }: LoadThreads,
+        control: &Control,
+    ) -> Result<Outcome, Error> {
         let threads = self.workers.len();
         let (start, started_at) = (Instant::now(), SystemTime::now());
         let end = match spec.stop {
@@ -291,7 +313,7 @@ impl<C: Drive + Send> Crew for WorkerCrew<C> {
             // The turns of `Turns` are too short for this.
             let windows = if drains { Vec::new() } else { BacklogWindow::all(spec) };
             Share {
-                thread: index,
+                thread: first + index,
                 budget,
                 pacer,
                 active_times,
@@ -485,7 +507,7 @@ fn part(total: usize, parts: usize, index: usize) -> usize {
 }
 
 /// Raises the soft limit of open files as far as needed. Fails if the hard limit is too low.
-fn allow_files(wanted: u64) -> Result<(), Error> {
+pub(crate) fn allow_files(wanted: u64) -> Result<(), Error> {
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
     let wanted = wanted + open + SPARE_FILES;
     let limit = getrlimit(Resource::Nofile);

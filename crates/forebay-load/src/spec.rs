@@ -8,6 +8,7 @@ use std::time::Duration;
 use forebay_client::{Gateway, ReplyEnd};
 use forebay_stat::Latency;
 
+use crate::servers::server_of;
 use crate::value_table::{divided, has_placeholder};
 use crate::{Error, Protocol, Ramp, Replay, ScenarioPlan, Shard, SlowPeers, Url, ValueTable};
 
@@ -83,7 +84,7 @@ pub struct Spec {
 /// One request of a mixed load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// URL of the request, on the server of the run.
+    /// URL of the request. The URLs of a mixed load may be of several servers.
     pub url: Url,
     /// Method of the request.
     pub method: String,
@@ -460,11 +461,15 @@ impl Spec {
         }
         for part in &self.parts {
             let (ours, theirs) = (&self.url, &part.url);
-            if ours.protocol() != theirs.protocol() || ours.endpoint() != theirs.endpoint() {
+            if ours.protocol() != theirs.protocol() {
                 return Err(Error::Invalid(format!(
-                    "{theirs} is not on the server of {ours}: a run loads one server (to compare \
-                     several, use forebay compare)"
+                    "{theirs} has another protocol than {ours}: a run has one protocol"
                 )));
+            }
+            // A user and a log have one server.
+            let has_order = self.scenario.is_some() || self.replay.is_some();
+            if has_order && server_of(ours) != server_of(theirs) {
+                return Err(Error::Invalid(format!("{theirs} is not on the server of {ours}")));
             }
         }
         if self.parts.iter().any(|part| part.weight == 0) || self.parts.len() > PARTS_LIMIT {

@@ -61,16 +61,16 @@ pub struct BenchArgs {
                   http over TLS, with h2c over HTTP/2, with ws or wss as messages of a WebSocket, \
                   each of which the server answers with one (--body TEXT), with grpc or grpcs as calls of gRPC (path \
                   /PACKAGE.SERVICE/METHOD), with tcp as fixed bytes (--body-file), with fcgi, scgi, uwsgi or ajp directly to an \
-                  application. Several URLs of one server are requested in turns"
+                  application. Several URLs are requested in turns; those of several servers at the same time, with the connections divided"
     )]
     urls: Vec<String>,
     /// Weights of the URLs, if there are several, in the order of the URLs, such as 3,1 [default:
-    /// equal]
+    /// equal]. With several servers, connections, requests (-n) and rate (-r) are divided by them
     #[arg(long, value_name = "N,...", value_delimiter = ',')]
     weights: Vec<u32>,
     /// File of requests, which are mixed by weight: lines such as 'GET /a weight=3' or '/form POST
     /// a=1'. Lines 'Name: value' and '@BODY-FILE' may follow each of them. Paths are on the server
-    /// of URL
+    /// of URL; whole URLs may be on other servers
     #[arg(long, value_name = "FILE", conflicts_with = "weights")]
     requests_file: Option<PathBuf>,
     /// File with scenarios (TOML): steps whose requests use values of earlier replies, with checks and

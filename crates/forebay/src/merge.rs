@@ -137,6 +137,7 @@ pub fn read(path: &Path) -> Result<Outcome, String> {
     let clean = |text: &mut String| *text = text.replace(char::is_control, " ");
     outcome.first_failure.iter_mut().for_each(clean);
     outcome.parts.iter_mut().for_each(|part| clean(&mut part.url));
+    outcome.servers.iter_mut().for_each(|server| clean(&mut server.server));
     clean(&mut outcome.method);
     Ok(outcome)
 }
