@@ -168,7 +168,7 @@ const SHORTFALL: f64 = 0.05;
 /// plan by a large share of the duration.
 const BEHIND: Duration = Duration::from_millis(100);
 /// Delay that the scheduler of a machine may cause.
-const SCHEDULING: Duration = Duration::from_millis(20);
+const SCHEDULING: Duration = Duration::from_millis(50);
 
 /// Maximum age of an active request at the end of a run. An older request is overdue.
 const OVERDUE: Duration = Duration::from_secs(1);
