@@ -189,7 +189,7 @@ class Host:
             if self.loading.needs is not None:
                 script.needs_visitor = True
                 log_error(
-                    '%s: while a module is loaded, %s of the request, so the module cannot stay '
+                    'warning: %s: while a module is loaded, %s of the request, so the module cannot stay '
                     'for other visitors: each request loads all modules, as with mode = "fork"'
                     % (script.file, self.loading.needs))
             self.modules.leave(script, self.loading.culprits)

@@ -40,7 +40,8 @@ LONGEST_KEPT = 2048
 
 def serve(name, parent):
     """Serves requests until Forebay closes the control socket. Returns the exit code of this
-    process. `name`: "module:callable", both of which may have dots, or "module:factory()"."""
+    process. `name`: "module:callable", both of which may have dots, "module:factory()", or
+    "/path/of/file:callable"."""
     end_with(int(parent))
     inbox, output = Inbox(), os.dup(1)
     os.register_at_fork(after_in_child=Descriptors(inbox, output).leave)
@@ -92,9 +93,9 @@ def end_with(parent):
 
 
 def find(name):
-    module, _, path = name.partition(':')
+    module, _, path = name.rpartition(':')
     is_factory = path.endswith('()')
-    found = importlib.import_module(module)
+    found = run_file(module) if module.startswith('/') else importlib.import_module(module)
     for part in path[:-2 if is_factory else None].split('.'):
         try:
             found = getattr(found, part)
@@ -105,6 +106,15 @@ def find(name):
     if not callable(found):
         raise TypeError('%s is %r, which cannot be called' % (name, found))
     return found
+
+
+def run_file(path):
+    """Returns a module with the names of a file such as trac.wsgi, whose name no import finds."""
+    module = sys.modules['forebay_application'] = type(sys)('forebay_application')
+    module.__file__ = path
+    with open(path, 'rb') as source:
+        exec(compile(source.read(), path, 'exec', dont_inherit=True), module.__dict__)
+    return module
 
 
 def report(error, frames=1):

@@ -66,9 +66,84 @@ impl OutputLines {
     }
 }
 
+/// How severe a line of the log is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    Error,
+    Warn,
+    Info,
+    Debug,
+}
+
+/// Number of words at the start of a line among which a level is looked for.
+const WORDS: usize = 8;
+
+impl Severity {
+    /// The level that a program's line names near its start, as in `2026-11-28 ERROR ...`,
+    /// `[warning] ...`, `PHP Notice: ...`, `level=error` or `{"level":"debug"`; else `Info`. A word
+    /// of a sentence does not count: it has to stand in capitals, or next to punctuation that sets
+    /// levels apart.
+    pub fn named_in(line: &str) -> Severity {
+        let mut rest = line;
+        for _ in 0..WORDS {
+            let Some(start) = rest.find(|c: char| c.is_ascii_alphabetic()) else { break };
+            let before = rest[..start].chars().next_back();
+            let word = &rest[start..];
+            let end = word.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(word.len());
+            let (word, after) = word.split_at(end);
+            let is_apart = word.bytes().all(|byte| byte.is_ascii_uppercase())
+                || matches!(before, Some('[' | '<' | '"' | '=' | '('))
+                || after.starts_with([':', ']', '>']);
+            if let Some(level) = Self::called(word).filter(|_| is_apart) {
+                return level;
+            }
+            rest = after;
+        }
+        Severity::Info
+    }
+
+    fn called(word: &str) -> Option<Severity> {
+        Some(match word.to_ascii_lowercase().as_str() {
+            "error" | "err" | "critical" | "crit" | "fatal" | "severe" | "alert" | "emerg"
+            | "panic" => Severity::Error,
+            "warning" | "warn" | "deprecated" => Severity::Warn,
+            "info" => Severity::Info,
+            "debug" | "trace" => Severity::Debug,
+            _ => return None,
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn programs_name_the_levels_of_their_lines() {
+        use Severity::{Debug, Error, Info, Warn};
+        for (line, level) in [
+            ("2026-11-28 20:00:00,123 ERROR in app: no", Error),
+            ("[2026-11-28 20:00:00 +0000] [7] [WARNING] late", Warn),
+            ("[Sat Nov 28 20:00:00 2026] [error] no", Error),
+            ("NOTICE: PHP message: PHP Warning:  Undefined variable", Warn),
+            ("PHP Fatal error:  Uncaught Exception", Error),
+            ("PHP Deprecated:  old", Warn),
+            ("{\"level\":\"error\",\"message\":\"no\"}", Error),
+            ("time=\"20:00\" level=debug msg=x", Debug),
+            ("WARN[0001] disk", Warn),
+            ("<err> no", Error),
+            ("INFO:     Started server process", Info),
+            ("DEBUG: x", Debug),
+            ("Traceback (most recent call last):", Info),
+            ("ValueError: an error", Info),
+            ("there was an error and a warning", Info),
+            ("a b c d e f g h ERROR", Info),
+            ("Use of uninitialized value $x at a.pl line 2.", Info),
+            ("", Info),
+        ] {
+            assert_eq!(Severity::named_in(line), level, "{line}");
+        }
+    }
 
     fn lines(pieces: &[&[u8]]) -> Vec<String> {
         let (mut lines, mut found) = (OutputLines::default(), Vec::new());

@@ -100,7 +100,7 @@ impl World {
         let shared = AppShared {
             spec,
             pool: Arc::new(Pool::default()),
-            sink: Arc::new(|_: &str| {}),
+            sink: Arc::new(|_: forebay_process::Severity, _: &str| {}),
             supervisor,
             note: None,
         };

@@ -61,6 +61,8 @@ impl AppSpec {
 fn probe(spec: &AppSpec) -> Option<(i32, String)> {
     let (python, module) = match &spec.kind {
         Kind::PythonCgi { python, .. } => (python, None),
+        // The configuration has found a file.
+        Kind::Wsgi { python, module, .. } if module.starts_with('/') => (python, None),
         Kind::Wsgi { python, module, .. } => (python, module.split(['.', ':']).next()),
         Kind::PerlCgi { .. } | Kind::Psgi { .. } => return None,
     };

@@ -21,8 +21,8 @@ use crate::supervisor::{Command, Handle};
 use crate::thread::FirstStart;
 use forebay_process::Identity;
 use forebay_process::ProcessLimits;
-use forebay_process::StartError;
 use forebay_process::cgroup::{CgroupLimits, LimitedCgroup};
+use forebay_process::{Severity, StartError};
 use instance_pool::{InstancePool, Taken};
 use kind::InstanceKind;
 use nix::unistd::Uid;
@@ -150,7 +150,7 @@ impl Program {
     /// first argument is `__launch`, `main` must call [`launch`](forebay_process::launch()).
     pub fn start(
         spec: ProgramSpec,
-        log: impl Fn(&str) + Send + Sync + 'static,
+        log: impl Fn(Severity, &str) + Send + Sync + 'static,
     ) -> Result<Program, StartError> {
         let (program, first) = Program::begin(spec, log)?;
         first.wait_for_end().inspect_err(|_| program.end())?;
@@ -161,14 +161,16 @@ impl Program {
     /// process does not listen, requests are refused, and the supervisor tries further starts.
     pub fn begin(
         spec: ProgramSpec,
-        log: impl Fn(&str) + Send + Sync + 'static,
+        log: impl Fn(Severity, &str) + Send + Sync + 'static,
     ) -> Result<(Program, FirstStart), StartError> {
         spec.check(Uid::effective().is_root())?;
         let identity = Identity::find(&spec.name, spec.user.as_deref(), spec.group.as_deref())?;
         let log: WorkerLog = Arc::new(log);
         let pool = Arc::new(InstancePool::new(spec.connections));
         let (cgroup, note) =
-            LimitedCgroup::prepare(&spec.name, spec.cgroup, identity.as_ref(), &*log);
+            LimitedCgroup::prepare(&spec.name, spec.cgroup, identity.as_ref(), &|line| {
+                log(Severity::Warn, line)
+            });
         let (own_spec, own_pool) = (spec.clone(), pool.clone());
         let (supervisor, first) = Handle::start(&spec.name, log, move || {
             let rules = own_spec.rules();
@@ -196,7 +198,11 @@ impl Program {
         if shared.spec.workers.min < shared.spec.workers.max {
             shared.supervisor.send(Command::RequestWaits);
         }
-        match tokio::time::timeout(shared.spec.queue_timeout, &mut receiver).await {
+        let mut limit = shared.spec.queue_timeout;
+        if !shared.pool.is_serving() {
+            limit = limit.max(shared.spec.start_timeout); // the first process starts
+        }
+        match tokio::time::timeout(limit, &mut receiver).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Unavailable::ShuttingDown),
             // The pool may send a permit to `receiver` at this moment. Dropping `receiver` then

@@ -9,6 +9,7 @@ use std::thread;
 
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
+use forebay_testkit::peer;
 use forebay_testkit::process::{Process, eventually};
 use rustix::process::Signal;
 use support::load::{self, Counts};
@@ -803,4 +804,43 @@ fn uwsgi_speaks_two_protocols_of_its_own() {
         forebay.stop();
         assert!(left.iter().all(|pid| !is_alive(&pid.to_string())));
     }
+}
+
+/// Each program here needs longer to listen than a request may wait for a free process.
+#[test]
+fn requests_wait_while_the_first_process_starts() {
+    let folder = Folder::new();
+    folder.write("server.pl", SERVER);
+    folder.write("config.ru", "sleep 1\nrun ->(env) { [200, {}, ['rack']] }\n");
+    folder.write(
+        "slow.py",
+        "import time\ntime.sleep(1)\nasync def application(scope, receive, send):\n    \
+         await send({'type': 'http.response.start', 'status': 200})\n    \
+         await send({'type': 'http.response.body', 'body': b'asgi'})\n",
+    );
+    let mut kinds = vec![(
+        "command",
+        "run = [\"sh\", \"-c\", \"sleep 1; exec perl server.pl {port}\"]\nspeaks = \"http\"",
+    )];
+    if peer::has(&["python3"]) {
+        kinds.push(("asgi", "module = \"slow:application\""));
+    }
+    if peer::has(&["ruby", "ruby-rack"]) {
+        kinds.push(("rack", "file = \"config.ru\""));
+    }
+    let mut text = "[[site]]\nlisten = \"127.0.0.1:0\"\n".to_owned();
+    let mut apps = String::new();
+    for (kind, keys) in &kinds {
+        text += &format!("[[site.route]]\npath = \"/{kind}/*\"\napp = \"{kind}\"\n");
+        apps += &format!(
+            "[app.{kind}]\nkind = \"{kind}\"\n{keys}\nworkers = {{ min = 0, max = 1 }}\n\
+             queue_timeout = \"10ms\"\n"
+        );
+    }
+    let forebay = serve(folder, &(text + &apps));
+    for (kind, _) in kinds {
+        let reply = forebay.get(&format!("/{kind}/x"));
+        assert_eq!(reply.status, 200, "{kind}: {}", forebay.output());
+    }
+    forebay.stop();
 }

@@ -44,14 +44,15 @@ pub struct App {
     /// that no worker can run, such as shell scripts. Further requests wait. Default: 64.
     pub max_processes: Option<At<usize>>,
     /// psgi: the file whose last value is the application. rack: the config.ru. Default: for rack,
-    /// config.ru in `dir`.
+    /// config.ru in `dir`. wsgi, instead of `module`: a file such as trac.wsgi, whose `application`
+    /// is called.
     pub file: Option<At<String>>,
     /// rack: the interpreter, such as that of rbenv. Default: ruby from PATH.
     pub ruby: Option<At<String>>,
     /// wsgi, asgi: "module:callable", or "module:factory()" if a function returns the application.
     pub module: Option<At<String>>,
-    /// cgi-bin, python-cgi, wsgi, asgi: the interpreter, such as that of a virtual environment.
-    /// Default: the virtual environment that the #! lines of all Python scripts name, else python3
+    /// cgi-bin, python-cgi, wsgi, asgi: the interpreter, such as that of a virtual environment. A
+    /// relative path starts at `dir`, or else at the directory of this file. Default: the virtual environment that the #! lines of all Python scripts name, else python3
     /// from PATH.
     pub python: Option<At<String>>,
     /// php: the directory of the scripts. command that speaks fastcgi, scgi or uwsgi: the directory
@@ -63,7 +64,8 @@ pub struct App {
     /// command that is not PHP.
     pub scripts: Option<At<OneOrMany<String>>>,
     /// command: the program and its arguments. Forebay replaces {dir}, {socket} and {port} in them.
-    /// The program must remain in the foreground.
+    /// A relative path of the program starts at `dir`, or else at the directory of this file. The
+    /// program must remain in the foreground.
     pub run: Option<At<Vec<At<String>>>>,
     /// command: the protocol of the program; h2c is HTTP/2 without TLS (prior knowledge).
     pub speaks: Option<At<AppProtocol>>,
@@ -243,12 +245,7 @@ const FORMS: [Form; 13] = [
         ..FORM
     },
     Form { kind: "psgi", must: &["file"], may: &["mount", "lib", "max_output"], ..FORM },
-    Form {
-        kind: "wsgi",
-        must: &["module"],
-        may: &["python", "mount", "lib", "max_output"],
-        ..FORM
-    },
+    Form { kind: "wsgi", may: &["module", "file", "python", "mount", "lib", "max_output"], ..FORM },
     Form {
         kind: "rack",
         may: &[

@@ -42,8 +42,8 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Resolution<()> {
         (
             "file",
             typed.file.as_ref().map(|at| &at.span),
-            rack || matches!(kind, Kind::Psgi),
-            "psgi\" or \"rack",
+            rack || matches!(kind, Kind::Psgi | Kind::Wsgi),
+            "psgi\", \"wsgi\" or \"rack",
         ),
         ("ruby", typed.ruby.as_ref().map(|at| &at.span), rack, "rack"),
         (

@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use super::value::text;
 use super::{Context, Resolution};
 use crate::error::{Problem, reason};
-use crate::file::At;
+use crate::file::{self, At, Table};
 use crate::files::{self, Kind};
 use crate::suggest;
 
@@ -52,6 +52,24 @@ pub(super) fn file(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Resolu
             .help("give the path of a file")),
         Err(error) => Err(absent(context, typed, &path, "file", &error)),
     }
+}
+
+/// Returns the path of a program of an application. A relative one starts at the application's
+/// `dir`; if nothing is there, at the directory of the configuration file, where other paths start.
+/// A path with a placeholder at its start stays.
+pub(super) fn in_dir(
+    context: &Context<'_>,
+    app: &At<Table<file::App>>,
+    program: &str,
+) -> Resolution<PathBuf> {
+    let path = Path::new(program);
+    if path.is_absolute() || program.starts_with('{') {
+        return Ok(path.to_owned());
+    }
+    let base = context.base(&app.span).join(path);
+    let Some(dir) = &app.dir else { return Ok(base) };
+    let below = directory(context, dir)?.join(path);
+    Ok(if below.exists() || !base.exists() { below } else { base })
 }
 
 /// Returns the absolute path of a file that Forebay can create in an existing directory.

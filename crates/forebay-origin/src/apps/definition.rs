@@ -264,6 +264,9 @@ pub fn env_of_requests(plan: &conf::App) -> BTreeMap<String, String> {
 
 /// Returns the two files in `dir` that can contain the module of `module:callable`.
 fn module_files(module: &str, dir: &Path) -> Vec<PathBuf> {
+    if let Some((file, _)) = module.rsplit_once(':').filter(|_| module.starts_with('/')) {
+        return vec![file.into()];
+    }
     let name = module.split(':').next().unwrap_or_default().replace('.', "/");
     vec![dir.join(format!("{name}.py")), dir.join(name).join("__init__.py")]
 }
