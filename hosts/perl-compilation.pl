@@ -44,8 +44,8 @@ sub changes {
 
 sub look {
     my ($self, $name) = @_;
-    $report->($name)
-        if !exists $before->{$name} && ($self->{of_request}{$name} || $name =~ $OF_REQUEST);
+    return if exists $before->{$name} || grep { $_ eq $name } @SAME;
+    $report->($name) if $self->{of_request}{$name} || $name =~ $OF_REQUEST;
 }
 
 # Returns the files that are being loaded by `require` or `use`.

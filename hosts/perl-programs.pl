@@ -25,7 +25,10 @@ sub run_as_program {
         become_program($file, $first);
     }
     1 while waitpid($child, 0) < 0 && $! == $EINTR;
-    die $FAILED if $?;
+    return if !$?;
+    # A module that was loaded before, such as CGI::Carp, would print a page of its own.
+    local $SIG{__DIE__} = 'DEFAULT';
+    die $FAILED;
 }
 
 # Replaces this child by the script's program. perl runs a script without a #! line.

@@ -377,10 +377,12 @@ impl Admin {
             "/readyz" if self.is_ready.load(Ordering::Relaxed) => AdminAnswer::text(200, "ready\n"),
             "/readyz" => AdminAnswer::text(503, "not ready: it starts or stops\n"),
             "/metrics" => AdminAnswer::new(200, "text/plain; version=0.0.4", self.metrics()),
-            "/status" if request.accepts_html => shell::secured(self.page()),
+            "/status" if request.accepts_html => shell::secured(self.page(request)),
             shell::SCRIPT_PATH => AdminAnswer::new(200, "text/javascript", shell::SCRIPT),
             shell::STYLE_PATH => AdminAnswer::new(200, "text/css", shell::STYLE),
-            "/status" | "/status.json" => AdminAnswer::new(200, "application/json", self.json()),
+            "/status" | "/status.json" => {
+                AdminAnswer::new(200, "application/json", self.json(request))
+            }
             _ => AdminAnswer::text(
                 404,
                 "there are /status, /metrics, /healthz, /readyz, /apps/NAME, /cache/purge and /control/\n",
@@ -389,10 +391,10 @@ impl Admin {
     }
 
     /// Returns the body of `/status.json`.
-    fn json(&self) -> String {
+    fn json(&self, request: &AdminRequest) -> String {
         let totals = Totals::of(&self.threads);
         let Status { apps, backends, cache, routes, mirrors, certificates, configuration } =
-            self.control.status();
+            self.status_for(request);
         let apps = apps.iter().map(|app| {
             let workers = app.workers.iter().map(|worker| {
                 json!({

@@ -39,7 +39,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub use ajp::{Ajp, Ping};
-pub use app::{App, AppProtocol, Cgroup, Kind, Limits as AppLimits, Listening, Range, Workers};
+pub use app::{
+    App, AppProtocol, Cgroup, Kind, Limits as AppLimits, Listening, OnAbort, Range, Workers,
+};
 pub use cache::Cache;
 pub use compress::{Coding, Compress};
 pub(crate) use defaults::{ANSWERS, SITE_KEYS};
@@ -57,8 +59,8 @@ pub(crate) use places::places;
 pub use proxy::{HostField, Proxy, Redirects};
 pub use relay::Relay;
 pub use route::{
-    BasicAuth, Cgi, DigestAuth, Fastcgi, Files, Listing, Multiplex, OnAbort, PathParameters,
-    Precompressed, Redirect, Respond, Route, Scgi, ScriptsBelow, Symlinks, Uwsgi,
+    BasicAuth, Cgi, DigestAuth, Fastcgi, Files, Listing, Multiplex, PathParameters, Precompressed,
+    Redirect, Respond, Route, Scgi, ScriptsBelow, Symlinks, Uwsgi,
 };
 pub use shape::{
     AllOrList, At, BoolOr, NumberOrText, OneOrMany, Size, SizeText, StatusText, Table, TextOr, Time,
@@ -200,6 +202,10 @@ pub struct Server {
     /// The group that Forebay switches to. Forebay then drops all other groups. Default: the groups
     /// of `user`.
     pub group: Option<At<String>>,
+    /// The user that applications and `cgi` scripts without a `user` of their own run as, with the
+    /// groups of that user. If it is another one than `user`, these programs reach no private key,
+    /// no socket and no file of Forebay. Needs root. Default: `user`.
+    pub app_user: Option<At<String>>,
     /// The directory for files that hold bodies too large for memory. These files have no names, so
     /// `ls` does not show them. Default: the value of TMPDIR, else /tmp.
     pub spool_dir: Option<At<String>>,
@@ -262,9 +268,14 @@ pub struct Timeouts {
     /// The longest time between two requests on one connection. "0s" closes the connection after
     /// each reply. Default: "75s".
     pub keep_alive: Option<Time>,
+    /// The longest time for which Forebay reads and drops the rest of a request that it has already
+    /// answered, so that the client can read the reply (HTTP/1.1). A client that is silent for 2 s
+    /// is not waited for. Default: "30s".
+    pub linger: Option<Time>,
     /// The longest time to connect to a backend. Default: "10s".
     pub connect: Option<Time>,
-    /// The longest time without data on an upgraded connection, such as a WebSocket. Default: "1h".
+    /// The longest time without data on an upgraded connection, such as a WebSocket, and in an event
+    /// stream or a gRPC call, unless their `reply_idle` is longer. Default: "1h".
     pub tunnel_idle: Option<Time>,
 }
 
@@ -274,12 +285,21 @@ pub struct Timeouts {
 pub struct Limits {
     /// The largest request head, including the request line. Default: "32KiB".
     pub head_size: Option<Size>,
-    /// The largest number of header fields in a request. Default: 100.
+    /// The largest number of header fields in a request. Over HTTP/2 and HTTP/3, all `cookie` fields
+    /// count as one, and pseudo-fields such as `:path` do not count. Default: 100.
     pub fields: Option<At<usize>>,
     /// The longest request target (path and query). Default: "8KiB".
     pub target: Option<Size>,
     /// The largest request body, or "unlimited". A site or route may set its own. Default: "16MiB".
     pub max_body: Option<Size>,
+    /// The largest rest of a request that Forebay reads and drops after the reply (see `linger` of
+    /// [server.timeouts]). Default: "256MiB".
+    pub linger_size: Option<Size>,
+    /// The largest head of a reply from a backend, application or script. Default: "64KiB".
+    pub reply_head_size: Option<Size>,
+    /// The largest number of header fields in a reply from a backend, application or script.
+    /// Default: 1000.
+    pub reply_fields: Option<At<usize>>,
     /// The lowest average rate of a request body, in bytes per second. With 1000, a body of 60000
     /// bytes may take 60 seconds plus `body_idle` of [server.timeouts]. 0: no limit. Default: 0.
     pub body_rate: Option<Size>,

@@ -178,6 +178,8 @@ pub struct Server {
     pub user: Option<String>,
     /// The group to switch to. `None`: the groups of `user`.
     pub group: Option<String>,
+    /// The user of applications and scripts without their own. Their plans contain it already.
+    pub app_user: Option<String>,
     /// The directory for large request bodies and for the unread parts of replies; an absolute
     /// path. `None`: the system's temporary directory.
     pub spool_dir: Option<PathBuf>,
@@ -211,6 +213,7 @@ impl Default for Server {
             limits: Limits::default(),
             user: None,
             group: None,
+            app_user: None,
             spool_dir: None,
             dns_servers: Vec::new(),
             cache_memory: 64 * 1024 * 1024,
@@ -236,6 +239,8 @@ pub struct Timeouts {
     /// Limit between two requests on one connection. Zero closes the connection after each reply.
     /// Default 75 s.
     pub keep_alive: Duration,
+    /// Limit of the time for which the rest of an answered request is dropped. Default 30 s.
+    pub linger: Duration,
     /// Limit of the time to connect to a backend. Default 10 s.
     pub connect: Duration,
     /// Limit of the time without data in either direction on an upgraded connection. Default 1 h.
@@ -250,6 +255,7 @@ impl Default for Timeouts {
             reply_idle: Duration::from_secs(60),
             write: Duration::from_secs(60),
             keep_alive: Duration::from_secs(75),
+            linger: Duration::from_secs(30),
             connect: Duration::from_secs(10),
             tunnel_idle: Duration::from_secs(3600),
         }
@@ -267,6 +273,12 @@ pub struct Limits {
     pub target: usize,
     /// The largest request body; `u64::MAX` for `"unlimited"`. Default 16 MiB.
     pub max_body: u64,
+    /// The largest rest of an answered request that is dropped. Default 256 MiB.
+    pub linger_size: u64,
+    /// The largest head of a reply from a backend or application. Default 64 KiB.
+    pub reply_head_size: usize,
+    /// The largest number of header fields in such a reply. Default 1000.
+    pub reply_fields: usize,
     /// The lowest average rate of a request body in bytes per second. Default 0: no limit.
     pub body_rate: u64,
     /// The largest number of open client connections. Default 0: as many as the limit on open files
@@ -294,6 +306,9 @@ impl Default for Limits {
             fields: 100,
             target: 8 * 1024,
             max_body: 16 * 1024 * 1024,
+            linger_size: 256 * 1024 * 1024,
+            reply_head_size: 64 * 1024,
+            reply_fields: 1000,
             body_rate: 0,
             connections: 0,
             connections_per_address: None,

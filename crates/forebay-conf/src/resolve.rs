@@ -53,7 +53,7 @@ use std::sync::Arc;
 use crate::error::Problem;
 use crate::file::{At, File};
 use crate::merge::AllFilled;
-use crate::plan::{Listen, Plan, Upstream, ValueMap};
+use crate::plan::{Action, Listen, Plan, Upstream, ValueMap};
 use crate::source::{SourceFile, Sources};
 
 use path::directory;
@@ -146,10 +146,23 @@ pub(crate) fn resolve(
             let file = SourceFile::default();
             let mut plan = Plan { server, log, sites, relays, apps, unused_upstreams, file };
             plan.collect_logs();
+            fill_in_users(&mut plan);
             Ok(plan)
         }
         _ => Err(problems),
     }
+}
+
+/// Gives the `app_user` of `[server]` to all applications and scripts that name no user.
+fn fill_in_users(plan: &mut Plan) {
+    let Some(app_user) = &plan.server.app_user else { return };
+    let routes = plan.sites.iter_mut().flat_map(|site| &mut site.routes);
+    let scripts = routes.filter_map(|route| match &mut route.action {
+        Action::Cgi(cgi) => Some(&mut cgi.user),
+        _ => None,
+    });
+    let users = plan.apps.values_mut().map(|app| &mut app.user).chain(scripts);
+    users.filter(|user| user.is_none()).for_each(|user| *user = Some(app_user.clone()));
 }
 
 /// The number of problems after which the rest of the file is skipped.

@@ -208,7 +208,8 @@ fn gateway(text: &str) -> MemoryGateway {
     let (errors, kept) = ErrorLog::kept();
     let log = plan.log.clone();
     let tls = SiteTls::load(&plan, None).expect("no certificate is read");
-    let origins = Arc::new(Origins::new(plan, tls, &errors, Starts::Later).expect("origins"));
+    let origins =
+        Arc::new(Origins::new(plan, Arc::new(tls), &errors, Starts::Later).expect("origins"));
     MemoryGateway::new(settings, (&log, kept, errors), &origins.tables(), &listen)
 }
 

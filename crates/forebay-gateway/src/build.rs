@@ -32,6 +32,8 @@ use forebay_origin::apps::running::RunningApp;
 use forebay_origin::cache::Store;
 use forebay_origin::scripts::reaper::ScriptReaper;
 use forebay_server::forwarded::Trust;
+use forebay_server::host_index::HostIndex;
+use forebay_server::route_index::RouteIndex;
 use forebay_server::serving::Tables;
 use forebay_upstream::{Checker, Endpoint, Names, PendingConnections, Permits, wait_for_names};
 use forebay_wire::path::Slashes;
@@ -167,6 +169,10 @@ pub struct Origins {
     registry: Option<Arc<RouteRegistry>>,
     /// Every site has a clone, so that the reference count shows if requests still use a site.
     held: Arc<()>,
+    /// Host names of all sites.
+    all_hosts: Arc<HostIndex>,
+    /// Paths of the routes of each site.
+    route_indexes: Vec<Arc<RouteIndex>>,
 }
 
 impl Origins {
@@ -225,7 +231,14 @@ impl Origins {
         let store =
             replies::store(&plan, errors, previous.and_then(|previous| previous.store.as_ref()))
                 .map_err(BuildError::Cache)?;
+        let all_hosts = HostIndex::new(plan.sites.iter().map(|site| &site.hosts[..]));
+        let matchers = |site: &forebay_conf::Site| {
+            Arc::new(RouteIndex::new(site.routes.iter().map(|route| &route.matcher)))
+        };
+        let route_indexes = plan.sites.iter().map(matchers).collect();
         let origins = Self {
+            all_hosts: Arc::new(all_hosts),
+            route_indexes,
             plan,
             endpoints,
             names,

@@ -10,15 +10,17 @@ mod clients;
 mod fields;
 mod htaccess;
 mod loops;
+pub(crate) mod rights;
 mod rules;
 mod store;
 mod texts;
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use forebay_conf::{
     AccessLog, Action, Address, App, AppKind, AppServer, ConfError, Fastcgi, Files, Finding,
-    JwtKeys, PathPattern, Plan, Route, Server,
+    JwtKeys, PathPattern, Plan, Route, Server, Site,
 };
 use forebay_net::log_file;
 use forebay_net::privileges::{PrivilegeError, look_up};
@@ -27,9 +29,10 @@ use forebay_origin::apps::definition::{Definition, asgi_interpreter, definition}
 use forebay_origin::files::ScriptRoutes;
 use forebay_origin::scripts::cgi::obstacle;
 use forebay_upstream::app_server;
-use forebay_workers::{AppSpec, Launcher, StartError};
+use forebay_workers::{AppSpec, Identity, Launcher, StartError};
 
 use crate::build::launch_of;
+use crate::explain::find_answer_on;
 use crate::separation::gives_up_root;
 use crate::tls::SiteTls;
 
@@ -71,7 +74,7 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
     let doubtful = doubtful.chain(clients::doubts(plan)).chain(cache::doubts(plan));
     let doubtful = doubtful.chain(htaccess::doubts(plan)).chain(store::doubts(plan));
     let doubtful = doubtful.chain(texts::doubts(plan)).chain(fields::doubts(plan));
-    let doubtful = doubtful.chain(loops::doubts(plan));
+    let doubtful = doubtful.chain(loops::doubts(plan)).chain(rights::doubts(plan));
     let doubtful: Vec<_> = doubtful
         .chain(odd_users)
         .chain(odd_digests)
@@ -83,18 +86,25 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
 }
 
 /// Checks that Python finds the module of each application. Without this check, the error would
-/// appear only when a worker starts. Runs Python for a moment, but no code of the application.
+/// appear only when a worker starts. Runs Python for a moment as the user that will run the
+/// application, but no code of the application.
 pub fn probe_interpreters(plan: &Plan) -> Result<(), ConfError> {
+    let Server { user, group, .. } = &plan.server;
+    let is_root = rustix::process::geteuid().is_root();
+    let gateway = Identity::look_up("server", user.as_deref(), group.as_deref());
+    let gateway = gateway.ok().flatten().filter(|_| is_root);
+    let gateway = gateway.as_ref();
     let wrong = plan.apps.iter().filter_map(|(name, app)| match definition(name, app) {
         Ok(Definition::Workers(spec)) => {
-            spec.probe_interpreter().err().map(|error| finding(name, &error))
+            spec.probe_interpreter(gateway).err().map(|error| finding(name, &error))
         }
         Ok(Definition::Scripts(spec)) => {
-            let error = spec.python.as_ref().and_then(|python| python.probe_interpreter().err());
+            let python = spec.python.as_ref();
+            let error = python.and_then(|python| python.probe_interpreter(gateway).err());
             error.map(|error| finding(name, &error))
         }
         Ok(Definition::Program(_)) => {
-            let error = asgi_interpreter(name, app)?.probe_interpreter().err();
+            let error = asgi_interpreter(name, app)?.probe_interpreter(gateway).err();
             error.map(|error| finding(name, &error))
         }
         Err(_) => None,
@@ -341,8 +351,10 @@ fn sources(plan: &Plan) -> Vec<Finding> {
             Action::Files(files) => Some((at, route, files)),
             _ => None,
         });
-        let sent = files
-            .filter_map(move |(at, route, files)| Some((at, source_in(route, files, &scripts)?)));
+        let sent = files.filter_map(move |(at, route, files)| {
+            let is_sent = |below: &Path| is_sent(plan, of, (route, files), below);
+            Some((at, source_in(route, files, (&scripts, &is_sent))?))
+        });
         sent.map(move |(at, name)| (site, at, name)).collect::<Vec<_>>()
     });
     let finding = |(site, at, name): (usize, usize, String)| {
@@ -365,17 +377,33 @@ fn sources(plan: &Plan) -> Vec<Finding> {
 /// Returns the name of a file that looks like the source of a script, but that no route runs.
 /// Checks the root of the files route. For `path_regex = "^/a"`, also checks the directory `a` in
 /// the root. Returns `None` if no checked file is like this.
-fn source_in(route: &Route, files: &Files, scripts: &ScriptRoutes) -> Option<String> {
+fn source_in(route: &Route, files: &Files, known: Known<'_>) -> Option<String> {
     let start = route.matcher.regex.as_ref().and_then(|regex| regex.literal_start());
     let below = start.map(|start| files.root.join(start.trim_matches('/')));
     let directories = std::iter::once(files.root.clone()).chain(below);
-    directories.into_iter().find_map(|dir| source_of(&dir, files, scripts))
+    directories.into_iter().find_map(|dir| source_of(&dir, files, known))
+}
+
+/// The scripts of a site, and whether a files route of the site sends a file below its root.
+type Known<'a> = (&'a ScriptRoutes, &'a dyn Fn(&Path) -> bool);
+
+/// Returns true if a client that is admitted gets the file at `below` from this files route.
+fn is_sent(plan: &Plan, site: &Site, (route, files): (&Route, &Files), below: &Path) -> bool {
+    let starts = route.matcher.paths.iter().filter_map(|pattern| match pattern {
+        PathPattern::Prefix(start) => Some(start.as_str()),
+        PathPattern::Exact(_) => None,
+    });
+    let file = files.root.join(below);
+    starts.chain(["/"]).any(|start| {
+        let path = [start.as_bytes(), below.as_os_str().as_bytes()].concat();
+        find_answer_on(plan, site, &path).is_some_and(|answer| answer.file.as_ref() == Some(&file))
+    })
 }
 
 /// Returns the first file in `dir` that looks like the source of a script, but that no route runs.
 /// Checks the files in `index`, and at most `LOOKED_AT` entries of `dir`. Returns `None` if no
 /// checked file is like this.
-fn source_of(dir: &Path, files: &Files, scripts: &ScriptRoutes) -> Option<String> {
+fn source_of(dir: &Path, files: &Files, (scripts, is_sent): Known<'_>) -> Option<String> {
     let is_source = |name: &String| {
         let end = name.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase());
         end.is_some_and(|end| SOURCES.contains(&end.as_str()))
@@ -384,7 +412,8 @@ fn source_of(dir: &Path, files: &Files, scripts: &ScriptRoutes) -> Option<String
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     files.index.iter().cloned().chain(names).filter(is_source).find(|name| {
         let path = dir.join(name);
-        path.is_file() && !scripts.run_named(&path)
+        let below = path.strip_prefix(&files.root);
+        path.is_file() && !scripts.run_named(&path) && below.is_ok_and(is_sent)
     })
 }
 

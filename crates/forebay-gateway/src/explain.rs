@@ -11,32 +11,29 @@ mod filters;
 mod origin;
 mod question;
 mod relay;
-mod rewritten;
 
 use std::fmt::Write;
 
 use forebay_conf::{
-    Action, HostPattern, Inherited, Listen, Matcher, PathPattern, Plan, Route, Satisfy, Site,
-    TokenSource,
+    HostPattern, Inherited, Listen, Matcher, PathPattern, Plan, Route, Satisfy, Site, TokenSource,
 };
-use forebay_net::fault::{Decline, Fault};
+use forebay_net::fault::Fault;
 use forebay_net::head::Request;
 use forebay_net::request_fields::RequestFields;
+use forebay_net::template::{Escape, encode_path};
 use forebay_origin::access::{check_signed_url, is_open_to, permits_method};
-use forebay_origin::rules::{instead, keeps_from, rules_above, rules_beside};
-use forebay_server::dispatch::{
-    ambiguous_condition, ambiguous_route, kept_from_scripts, only_internal,
-};
+use forebay_origin::files::FileResolver;
+use forebay_origin::rules::{facts, rules_beside};
+use forebay_server::decide::{Admission, Declined, Lead, Step, Walk, only_internal};
 use forebay_server::forwarded::find_client;
-use forebay_server::rewrite::{fallback_path, rewrite_request, target as rewritten_target};
-use forebay_server::route::{Instead, best_site, is_index_of};
+use forebay_server::route::{index_sites, select_site};
 use forebay_wire::http1::RequestFraming;
 
 use crate::build::{by_https, places, slashes, trust};
 use origin::{origin, redirection};
 use question::{Url, listener, request};
 
-pub(crate) use answer::Answer;
+pub use answer::Answer;
 pub use question::{Question, QuestionError};
 
 /// Returns the explanation of a request under `plan`, as lines of text. Values from the environment
@@ -48,6 +45,24 @@ pub fn explain(plan: &Plan, question: &Question<'_>) -> Result<String, QuestionE
     }
     let explanation = explained(plan, question, None)?;
     Ok(plan.file.hide(&explanation.text))
+}
+
+/// Returns what [`explain`] finds out, without its text.
+pub fn find_answer(plan: &Plan, question: &Question<'_>) -> Result<Answer, QuestionError> {
+    explained(plan, question, None).map(|explanation| explanation.answer)
+}
+
+/// The answer to a GET for this decoded path on the site, over TLS. `None` if no client can send
+/// such a path.
+pub(crate) fn find_answer_on(plan: &Plan, site: &Site, path: &[u8]) -> Option<Answer> {
+    let target = String::from_utf8(encode_path(path)).ok()?;
+    let question = Question { url: &target, method: "GET", fields: &[], body: None };
+    let url = Url::parse(&target).ok()?;
+    let mut request = request(&question, &url, site.listen.first()?, plan).ok()?;
+    request.https = true;
+    let mut text = Explanation::default();
+    routes(plan, site, &mut request, &mut text).ok()?;
+    Some(text.answer)
 }
 
 /// Explains a request to `listen`, or to the listener that the URL names. An error says why the
@@ -70,8 +85,8 @@ pub(crate) fn explained(
         plan.sites.iter().filter(|site| site.listen.contains(&listen)).collect();
     let authority = request.head.authority.map(|span| span.of(&request.bytes).to_vec());
     let authority = authority.unwrap_or_default();
-    let at = best_site(sites.iter().map(|site| &site.hosts[..]), &authority).unwrap_or(0);
-    let site = sites[if sites.len() == 1 { 0 } else { at }];
+    let hosts = index_sites(sites.iter().map(|site| &site.hosts[..]));
+    let site = sites[select_site(&hosts, &authority)];
     let removed = if site.underscores_in_headers { None } else { request.remove_marked() };
     let peer = request.peer;
     let resolved = find_client(&mut request, peer, &trust(site)).map_err(Fault::from);
@@ -192,144 +207,127 @@ fn routes(
         text.item("route", b"none: `redirect_to_https` of the site answers");
         return redirection(&redirect, request, text);
     }
-    let mut passed_on = None;
-    let mut taken = Vec::new();
-    let mut kept_from = Vec::new();
-    let mut from = 0;
-    while let Some((at, route)) = next_route(site, request, from)? {
-        from = at + 1;
-        let is_again = route.action == Action::Rewrite;
-        if kept_from.contains(&at) || is_again && taken.contains(&at) {
-            continue;
-        }
-        if request.is_doubtful(&route.matcher) {
-            return Err(ambiguous_condition());
-        }
-        text.item(
-            "route",
-            format!("line {}: {}", route.line, conditions(&route.matcher)).as_bytes(),
-        );
-        text.inherited(&route.inherited);
-        text.answer.route = Some(at);
-        if route.access.internal && !request.is_internal {
-            return Err(only_internal());
-        }
-        let here = route.rewrite.as_ref().filter(|_| !is_again);
-        if let Some(to) = here
-            && rewritten::here(to, plan, (site, at), request, text)?
-        {
-            return Ok(());
-        }
-        if rules(plan, (site, at), request, text)? {
-            return Ok(());
-        }
-        gate(route, request, text)?;
-        if matches!(request.method(), b"MOVE" | b"COPY") {
-            text.item("", b"if the client may also send a PUT to the `Destination`");
-        }
-        if let Some(to) = route.rewrite.as_ref().filter(|_| is_again) {
-            taken.push(at);
-            rewritten::rewrite(to, site, request, text)?;
-            from = 0;
-            continue;
-        }
-        for beside in rules_beside(site, plan, at, &request.path) {
-            let line = site.routes[beside].line;
-            let why = format!("that of line {line} protects the same, and does not take this path");
-            text.item("no rule", why.as_bytes());
-        }
-        if let RequestFraming::Length(length) = request.head.framing {
-            let most = route.max_body.unwrap_or(plan.server.limits.max_body);
-            if length > most {
-                return Err(Fault::client(413, format!("the body is larger than {most} bytes")));
+    let (facts, files) = facts(site, plan);
+    let mut walk = Walk::new(&facts, site.encoded_slashes);
+    let mut current = 0;
+    loop {
+        match walk.next(request, 0)? {
+            Step::Route(at) => {
+                let route = &site.routes[at];
+                let line = format!("line {}: {}", route.line, conditions(&route.matcher));
+                text.item("route", line.as_bytes());
+                text.inherited(&route.inherited);
+                (text.answer.route, current) = (Some(at), at);
             }
-        }
-        if route.cache.is_some() {
-            text.item("cache", b"its replies may be stored, and later requests get them");
-            text.item("store", places(plan).as_bytes());
-        }
-        filters::append(&route.filters, request, text);
-        let is_by_segment = route.matcher.is_by_segment(&request.path);
-        let fallback_to = route.fallback_to.as_ref().filter(|_| !taken.contains(&at));
-        let fields = RequestFields::new(&route.request_headers);
-        let clients = fields.as_ref().map(|fields| fields.apply(request));
-        let answer = origin(plan, site, route, request, text);
-        if let Some(clients) = clients {
-            RequestFields::restore(request, clients);
-        }
-        if matches!(answer, Ok(None)) {
-            rewritten::reply_fields(route, request, text);
-        }
-        let path = match (answer, fallback_to) {
-            (Ok(None), _) => return Ok(()),
-            (Ok(Some(index)), _) => {
-                text.item("index", &index);
-                index
+            Step::Rewritten | Step::Again(Lead::Rewrite) => {
+                text.item("rewrite", &[b"as ", request.target()].concat());
             }
-            (Err(fault), _)
-                if fault.decline == Decline::Always
-                    || (fault.is_declined() && (route.fallback || is_by_segment)) =>
-            {
-                text.item("", format!("{fault}: left to the routes below").as_bytes());
-                if fault.is_kept_from_scripts {
-                    kept_from.extend(keeps_from(site, plan, at));
+            Step::Again(Lead::Index) => text.item("index", &request.path),
+            Step::Gate { rule, is_internal } => {
+                rule_line(&site.routes[rule], walk.rule_name(), text);
+                text.answer.route = Some(rule);
+                let was_internal = request.is_internal;
+                request.is_internal |= is_internal;
+                let outcome = gate(&site.routes[rule], request, text);
+                request.is_internal = was_internal;
+                outcome?;
+                text.answer.route = Some(current);
+            }
+            Step::Instead(rule) => rule_line(&site.routes[rule], &request.path, text),
+            Step::Admit(Admission { at, is_asked, .. }) => {
+                (text.answer.route, current) = (Some(at), at);
+                if !is_asked {
+                    gate(&site.routes[at], request, text)?;
                 }
-                passed_on = Some(fault);
-                continue;
             }
-            (Err(fault), Some(to)) if fault.is_declined() => {
-                taken.push(at);
-                let target = rewritten_target(to, request);
-                let shown = String::from_utf8_lossy(&target);
-                text.item("", format!("{fault}: routed again as {shown}").as_bytes());
-                if to.has_query {
-                    rewrite_request(&target, request, site.encoded_slashes)?;
-                    from = 0;
-                    continue;
+            Step::Answer(at) => {
+                let files = files[at].as_deref();
+                let Err(fault) = answer(plan, (site, at), files, request, text) else {
+                    return Ok(());
+                };
+                let why = fault.to_string();
+                match walk.declined(request, fault)? {
+                    Declined::Below => {
+                        text.item("", format!("{why}: left to the routes below").as_bytes());
+                    }
+                    Declined::Again => {
+                        let to = if request.is_rerouted() {
+                            &request.path[..]
+                        } else {
+                            request.target()
+                        };
+                        let to = String::from_utf8_lossy(to);
+                        text.item("", format!("{why}: routed again as {to}").as_bytes());
+                    }
                 }
-                fallback_path(&target)?
             }
-            (Err(fault), _) => return Err(fault),
-        };
-        request.reroute(path);
-        from = 0;
+            Step::End(fault) => return Err(fault),
+        }
     }
-    Err(passed_on.unwrap_or_else(|| Fault::client(404, "no route takes this request")))
 }
 
-/// Appends the rules of earlier routes that do not match the requested path, but match another path
-/// of the same resource. For example, `/` and `/index.php` may name the same script. Returns true
-/// if one of these rules answers the request. Fails if one of these rules refuses the request.
-fn rules(
+/// Appends the line of a rule for another name of the same resource. For example, `/` and
+/// `/index.php` may name the same script.
+fn rule_line(rule: &Route, name: &[u8], text: &mut Explanation) {
+    let line = format!("the one on line {} applies to ", rule.line);
+    text.item("rule", &[line.as_bytes(), name].concat());
+}
+
+/// Appends the answer of route `at`, which has admitted the request. Fails if its origin would answer
+/// with an error, or would leave the request to another route.
+fn answer(
     plan: &Plan,
     (site, at): (&Site, usize),
+    files: Option<&FileResolver>,
     request: &mut Request,
     text: &mut Explanation,
-) -> Result<bool, Fault> {
-    for (above, path) in rules_above(site, plan, at, request)? {
-        let rule = &site.routes[above];
-        let is_index = is_index_of(&request.path, &path);
-        let path = [b"the one on line ", rule.line.to_string().as_bytes(), b" applies to ", &path]
-            .concat();
-        text.item("rule", &path);
-        text.answer.route = Some(above);
-        // The server would reach an index file by an internal redirect, so a route with `internal`
-        // admits the request.
-        let was_internal = request.is_internal;
-        request.is_internal |= is_index;
-        let outcome = gate(rule, request, text);
-        request.is_internal = was_internal;
-        outcome?;
-        if keeps_from(site, plan, above).contains(&at) {
-            return Err(kept_from_scripts());
-        }
-        if instead(rule) != Instead::No {
-            origin(plan, site, rule, request, text)?;
-            return Ok(true);
-        }
-        text.answer.route = Some(at);
+) -> Result<(), Fault> {
+    let route = &site.routes[at];
+    if matches!(request.method(), b"MOVE" | b"COPY") {
+        text.item("", b"if the client may also send a PUT to the `Destination`");
     }
-    Ok(false)
+    for beside in rules_beside(site, plan, at, &request.path) {
+        let line = site.routes[beside].line;
+        let why = format!("that of line {line} protects the same, and does not take this path");
+        text.item("no rule", why.as_bytes());
+    }
+    if let RequestFraming::Length(length) = request.head.framing {
+        let most = route.max_body.unwrap_or(plan.server.limits.max_body);
+        if length > most {
+            return Err(Fault::client(413, format!("the body is larger than {most} bytes")));
+        }
+    }
+    if route.cache.is_some() {
+        text.item("cache", b"its replies may be stored, and later requests get them");
+        text.item("store", places(plan).as_bytes());
+    }
+    filters::append(&route.filters, request, text);
+    let fields = RequestFields::new(&route.request_headers);
+    let clients = fields.as_ref().map(|fields| fields.apply(request));
+    let outcome = origin(plan, route, files, request, text);
+    if let Some(clients) = clients {
+        RequestFields::restore(request, clients);
+    }
+    if outcome.is_ok() {
+        reply_fields(route, request, text);
+    }
+    outcome
+}
+
+/// Appends the fields that the route sets or adds in its reply.
+fn reply_fields(route: &Route, request: &Request, text: &mut Explanation) {
+    if route.reply_headers.is_empty() {
+        return;
+    }
+    let lines = route.reply_headers.iter().map(|field| {
+        let mut line = format!("{}: ", field.name).into_bytes();
+        request.fill(&field.value, Escape::Field, &mut line);
+        if !field.always {
+            line.extend_from_slice(b" (unless the status is 400 or more)");
+        }
+        line
+    });
+    text.list("reply", lines);
 }
 
 /// Appends the access rules of the route. Fails if these rules refuse the client.
@@ -407,28 +405,6 @@ fn logins(route: &Route, request: &Request, text: &mut Explanation) {
     if is_refused {
         text.answer.refuse(401, &route.error_pages);
     }
-}
-
-/// Returns the first route that takes the request, beginning at route number `from`. Returns `None`
-/// if there is no such route, and a fault if the path is ambiguous.
-fn next_route<'s>(
-    site: &'s Site,
-    request: &mut Request,
-    from: usize,
-) -> Result<Option<(usize, &'s Route)>, Fault> {
-    for (at, route) in site.routes.iter().enumerate().skip(from) {
-        let takes = request.meets(&route.matcher);
-        let unmasked = route.matcher.matches(request.method(), &request.unmasked);
-        let unmasked = unmasked.is_some() && request.meets_when(&route.matcher);
-        if !request.unmasked.is_empty() && takes != unmasked {
-            return Err(ambiguous_route());
-        }
-        if takes {
-            request.take(&route.matcher);
-            return Ok(Some((at, route)));
-        }
-    }
-    Ok(None)
 }
 
 /// Returns the conditions of a route as in a configuration file.

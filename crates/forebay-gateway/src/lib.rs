@@ -17,9 +17,10 @@ mod start;
 mod tls;
 
 pub use build::{BuildError, Origins, Starts};
+pub use check::rights::doubts as rights_doubts;
 pub use check::{check, check_spool, probe_interpreters};
 pub use difference::Difference;
-pub use explain::{Question, QuestionError, explain};
+pub use explain::{Answer, Question, QuestionError, explain, find_answer};
 pub use fleet::check_store;
 pub use overrides::Overrides;
 pub use separation::start_helper;

@@ -1,9 +1,24 @@
-//! Starts the helper for a server that gives up root and has applications with their own users.
+//! Who serves, and who runs applications: the users of a plan, and the helper that starts processes
+//! of other users after the gateway has given up root.
 
 use std::io;
 
 use forebay_conf::{Action, Plan, Server};
-use forebay_workers::{Helper, Identity};
+use forebay_workers::{Helper, Identity, Person};
+
+/// The user that will serve: `user` of `[server]`, or the one of this process. `None` if there is no
+/// such user.
+pub fn gateway_person(server: &Server) -> Option<Person> {
+    Person::named(server.user.as_deref(), server.group.as_deref())
+}
+
+/// The user that will run a process with these keys. Without keys, the one that will serve.
+pub fn person_of(server: &Server, user: Option<&str>, group: Option<&str>) -> Option<Person> {
+    match (user, group) {
+        (None, None) => gateway_person(server),
+        _ => Person::named(user, group),
+    }
+}
 
 /// Returns true if the server switches to a user other than root.
 pub fn gives_up_root(server: &Server) -> bool {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -110,8 +111,47 @@ impl SiteTls {
             let help = "an attacker in the network can impersonate them: set `ca` instead".into();
             finding_in(key, TlsError { key: "verify", message, help })
         });
-        doubts.chain(of_relays).chain(unverified).collect()
+        doubts.chain(of_relays).chain(unverified).chain(self.misnamed(plan)).collect()
     }
+
+    /// Returns a warning for each site whose certificate file is for other names than its hosts.
+    pub fn misnamed(&self, plan: &Plan) -> Vec<Finding> {
+        let sites = plan.sites.iter().zip(&self.sites).enumerate();
+        let found = sites.filter_map(|(at, (site, tls))| {
+            let CertificateSource::Files { certificate, .. } = &site.tls.as_ref()?.source else {
+                return None;
+            };
+            let names = tls.as_ref()?.certificate().names()?;
+            let host = |host: &HostPattern| match host {
+                HostPattern::Exact(name) => Some(name.clone()),
+                HostPattern::Suffix(end) => Some(format!("*{end}")),
+                HostPattern::Any => None,
+            };
+            let hosts: Vec<_> = site.hosts.iter().filter_map(host).collect();
+            let is_other = |host: &&String| {
+                host.parse::<IpAddr>().is_err() && !names.iter().any(|name| covers(name, host))
+            };
+            let others: Vec<&str> = hosts.iter().filter(is_other).map(String::as_str).collect();
+            let others = (!others.is_empty()).then(|| others.join(", "))?;
+            let path = certificate.display();
+            let message = format!("WARNING: the certificate in {path} is not for {others}");
+            let help = match &names[..] {
+                [] => "browsers refuse it: it has no names (subjectAltName)".to_owned(),
+                names => format!("browsers refuse it there: it is for {}", names.join(", ")),
+            };
+            Some(finding(at, TlsError { key: "certificate", message, help }))
+        });
+        found.collect()
+    }
+}
+
+/// Returns true if a certificate for `name` is valid for `host` (RFC 9525): `*` stands for one label.
+fn covers(name: &str, host: &str) -> bool {
+    name.eq_ignore_ascii_case(host)
+        || match (name.strip_prefix("*."), host.split_once('.')) {
+            (Some(name), Some((_, rest))) => name.eq_ignore_ascii_case(rest),
+            _ => false,
+        }
 }
 
 /// Returns the certificate of a site with ACME. Sites of a plan that need the same certificate

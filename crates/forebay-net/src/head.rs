@@ -96,6 +96,20 @@ pub struct Captures {
     pub groups: Vec<Range<usize>>,
 }
 
+/// The path of a request, for [`Request::restore_path`].
+#[derive(Debug)]
+pub struct PathState {
+    path: Vec<u8>,
+    unmasked: Vec<u8>,
+    rest: Range<usize>,
+    captures: Captures,
+    target: Span,
+    original: Option<Span>,
+    asked: Option<Span>,
+    is_rerouted: bool,
+    is_internal: bool,
+}
+
 impl Captures {
     /// Returns the text that a group matched. The text is empty if the group matched nothing.
     pub fn of(&self, group: usize) -> &[u8] {
@@ -309,6 +323,30 @@ impl Request {
         (self.is_rerouted, self.is_internal) = (true, true);
     }
 
+    /// Copies the path and all that depends on it.
+    pub fn save_path(&self) -> PathState {
+        PathState {
+            path: self.path.clone(),
+            unmasked: self.unmasked.clone(),
+            rest: self.rest.clone(),
+            captures: self.captures.clone(),
+            target: self.head.path_and_query,
+            original: self.original,
+            asked: self.asked,
+            is_rerouted: self.is_rerouted,
+            is_internal: self.is_internal,
+        }
+    }
+
+    /// Undoes what has changed the path since [`Self::save_path`] in the same request.
+    pub fn restore_path(&mut self, state: PathState) {
+        (self.path, self.unmasked, self.rest) = (state.path, state.unmasked, state.rest);
+        self.captures = state.captures;
+        self.head.path_and_query = state.target;
+        (self.original, self.asked) = (state.original, state.asked);
+        (self.is_rerouted, self.is_internal) = (state.is_rerouted, state.is_internal);
+    }
+
     /// Gives the request another target, which selects its route. The client's own target remains
     /// in the log and in REQUEST_URI. Returns an error if the path of the new target is malformed
     /// or refused.
@@ -347,12 +385,15 @@ impl Request {
         (self.upstream, self.cache, self.trace) = (None, None, None);
     }
 
-    /// Restores the target from before a rewrite, for the log. Does nothing if there was no
-    /// rewrite.
+    /// Restores target and path from before rewrites and internal redirects, for the log.
     pub fn undo_rewrite(&mut self) {
-        let Some(asked) = self.asked.take() else { return };
-        let original = self.original.filter(|original| *original != asked);
-        self.head.path_and_query = asked;
+        let asked = self.asked.take();
+        if asked.is_none() && !self.is_rerouted {
+            return;
+        }
+        let target = asked.unwrap_or(self.head.path_and_query);
+        let original = self.original.filter(|original| *original != target);
+        self.head.path_and_query = target;
         let _ = self.clean_path();
         self.original = original;
     }

@@ -13,19 +13,18 @@
 //!
 //! In nginx, the workers open logs by path, so they need access to the directory.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
-use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use forebay_conf::Rotation;
+use forebay_process::{Connection, Keeps, RootCommand, RootProcess};
 use nix::sys::signal::{SigSet, Signal};
 use rustix::fs::{fstat, stat};
 use rustix::io::Errno;
@@ -46,12 +45,15 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The server's handle to the process that opens and rotates logs.
 #[derive(Debug)]
 pub struct Opener {
-    process: Child,
-    socket: Option<UnixStream>,
+    process: RootProcess,
     paths: Vec<PathBuf>,
 }
 
+/// The outcome of a request, and the descriptors of the answer.
+type Answer = (io::Result<()>, Vec<File>);
+
 /// Operations of the process.
+const HELLO: u8 = b'h';
 const OPEN: u8 = b'o';
 const ROTATE: u8 = b'r';
 const COMPRESS: u8 = b'c';
@@ -66,24 +68,26 @@ impl Opener {
     /// Starts the process for these logs (at most 256), with their rotations. Log files that it
     /// creates belong to `user` and `group`. Waits until the process has opened their directories.
     pub fn start(logs: &[(PathBuf, Option<Rotation>)], user: u32, group: u32) -> io::Result<Self> {
-        let (socket, theirs) = UnixStream::pair()?;
-        socket.set_read_timeout(Some(PATIENCE))?;
-        socket.set_write_timeout(Some(PATIENCE))?;
-        let process = Command::new("/proc/self/exe")
-            .arg(VERB)
-            .args([user.to_string(), group.to_string()])
-            .args(logs.iter().flat_map(|(path, rule)| [rule_text(*rule).into(), path.clone()]))
-            .env_clear()
-            .current_dir("/")
-            .stdin(OwnedFd::from(theirs))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .process_group(0)
-            .spawn()?;
-        let paths = logs.iter().take(256).map(|(path, _)| path.clone()).collect();
-        let opener = Self { process, socket: Some(socket), paths };
-        if let Some(socket) = &opener.socket {
-            receive(socket)?.0?;
+        let logs = &logs[..logs.len().min(256)];
+        let mut arguments: Vec<_> = [user, group].map(|id| OsString::from(id.to_string())).into();
+        for (path, rule) in logs {
+            // A process that replaces this one must use the same directory, even if the user has
+            // replaced it by a link meanwhile.
+            let dir = log_file::open_dir(&log_file::resolve(path)?)?;
+            arguments.extend([rule_text(*rule).into(), dir_text(&dir)?.into(), path.into()]);
+        }
+        let process = RootProcess::start(&RootCommand {
+            verb: VERB,
+            arguments,
+            purpose: "opening and rotating access logs",
+            connection: Connection::Stream,
+            keeps: Keeps::Nothing,
+            has_stderr: false,
+        })?;
+        let paths = logs.iter().map(|(path, _)| path.clone()).collect();
+        let mut opener = Self { process, paths };
+        for number in (0..=u8::MAX).take(logs.len()) {
+            opener.ask_process(&[HELLO, number])?.0?;
         }
         Ok(opener)
     }
@@ -118,26 +122,24 @@ impl Opener {
         self.ask(if is_complete { COMPRESSED } else { NOT_COMPRESSED }, path).map(drop)
     }
 
+    /// Sends a request to the process, and returns its answer.
+    fn ask_process(&mut self, request: &[u8]) -> io::Result<Answer> {
+        let answer = ask_over(&*self.process.socket()?, request);
+        if answer.is_err() {
+            // After an error, stop using the process: the server would mistake a late answer for
+            // the answer to the next request. Another process replaces it.
+            self.process.close();
+        }
+        answer
+    }
+
     /// Sends a request. Returns the descriptors of the answer.
     fn ask(&mut self, operation: u8, path: &Path) -> io::Result<Vec<File>> {
         let number = self.paths.iter().position(|own| own == path);
         let Some(number) = number.and_then(|number| u8::try_from(number).ok()) else {
             return Err(io::Error::other("the process that opens logs does not know this one"));
         };
-        let Some(mut socket) = self.socket.as_ref() else {
-            return Err(io::Error::other(
-                "the process that opens the log did not answer in time; restart Forebay",
-            ));
-        };
-        let answer = socket.write_all(&[operation, number]).and_then(|()| receive(socket));
-        if answer.is_err() {
-            // After an error, stop using the process: the server would mistake a late answer for
-            // the answer to the next request. Dropping the socket is not enough, because a program
-            // that starts at this moment holds a copy of the socket.
-            let _ = socket.shutdown(Shutdown::Both);
-            self.socket = None;
-        }
-        let (outcome, files) = answer?;
+        let (outcome, files) = self.ask_process(&[operation, number])?;
         outcome.map_err(|error| match Errno::from_io_error(&error) {
             Some(Errno::STALE) => io::Error::other(
                 "its path leads to another directory than at start; restart Forebay",
@@ -149,6 +151,21 @@ impl Opener {
         })?;
         Ok(files)
     }
+}
+
+/// Asks the process that has this socket, and waits for its answer.
+fn ask_over(socket: &OwnedFd, request: &[u8]) -> io::Result<Answer> {
+    let mut socket = UnixStream::from(socket.try_clone()?);
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    socket.write_all(request)?;
+    receive(&socket)
+}
+
+/// Returns the identity of a directory as an argument of the process.
+fn dir_text(dir: &OwnedFd) -> io::Result<String> {
+    let found = fstat(dir)?;
+    Ok(format!("{}:{}", found.st_dev, found.st_ino))
 }
 
 /// Returns a rule of rotation as an argument of the process.
@@ -172,16 +189,8 @@ fn parse_rule(text: &str) -> Option<Rotation> {
     })
 }
 
-impl Drop for Opener {
-    fn drop(&mut self) {
-        if self.socket.take().is_some() {
-            let _ = self.process.wait();
-        }
-    }
-}
-
 /// Receives an answer: the errno (four bytes, 0 for success) and up to two descriptors.
-fn receive(socket: &UnixStream) -> io::Result<(io::Result<()>, Vec<File>)> {
+fn receive(socket: &UnixStream) -> io::Result<Answer> {
     let mut answer = [0; 4];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -219,27 +228,29 @@ pub fn open_log(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let (Some(user), Some(group)) = (number(), number()) else { return ExitCode::FAILURE };
     let owner = (user, group);
     let mut logs = Vec::new();
-    while let (Some(rule), Some(path)) = (arguments.next(), arguments.next()) {
-        logs.push((rule.to_str().and_then(parse_rule), PathBuf::from(path)));
+    while let (Some(rule), Some(dir), Some(path)) =
+        (arguments.next(), arguments.next(), arguments.next())
+    {
+        logs.push((rule.to_str().and_then(parse_rule), dir, PathBuf::from(path)));
     }
     let Ok(socket) = io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::FAILURE };
     let mut socket = UnixStream::from(socket);
-    let found = logs.iter().map(|(rule, path)| Log::find(path, *rule, owner));
-    let mut logs = match found.collect::<io::Result<Vec<_>>>() {
-        Ok(logs) => logs,
-        Err(error) => {
-            let _ = send(&socket, Err(error));
-            return ExitCode::FAILURE;
-        }
+    let find = |(rule, dir, path): &(Option<Rotation>, OsString, PathBuf)| {
+        let log = Log::find(path, *rule, owner)?;
+        let is_same = OsStr::new(&dir_text(&log.dir)?) == dir;
+        if is_same { Ok(log) } else { Err(io::Error::from(Errno::STALE)) }
     };
-    if send(&socket, Ok(Vec::new())).is_err() {
-        return ExitCode::FAILURE;
-    }
+    let mut logs: Vec<io::Result<Log>> = logs.iter().map(find).collect();
     let mut request = [0; 2];
     while socket.read_exact(&mut request).is_ok() {
         let [operation, number] = request;
         let Some(log) = logs.get_mut(usize::from(number)) else { break };
-        if send(&socket, log.check_dir().and_then(|()| log.answer(operation))).is_err() {
+        let answer = match log {
+            Ok(_) if operation == HELLO => Ok(Vec::new()),
+            Ok(log) => log.check_dir().and_then(|()| log.answer(operation)),
+            Err(error) => Err(io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(0))),
+        };
+        if send(&socket, answer).is_err() {
             break;
         }
     }
@@ -337,17 +348,16 @@ mod tests {
     #[test]
     fn an_answer_that_comes_late_is_not_that_to_the_next_question() {
         let (socket, mut theirs) = UnixStream::pair().unwrap();
-        socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
-        let process = Command::new("true").spawn().unwrap();
-        let mut opener =
-            Opener { process, socket: Some(socket), paths: vec![PathBuf::from("log")] };
+        let process = RootProcess::connected(socket.into());
+        let mut opener = Opener { process, paths: vec![PathBuf::from("log")] };
+        // Half an answer, and then none.
+        theirs.write_all(&[0; 2]).unwrap();
         assert!(opener.open(Path::new("log")).is_err(), "no answer");
         theirs.read_exact(&mut [0; 2]).unwrap();
         let old = File::open("/dev/null").unwrap();
         assert!(send(&theirs, Ok(vec![old])).is_err(), "nobody takes the late answer");
         let error = opener.open(Path::new("log")).unwrap_err().to_string();
-        assert!(error.contains("restart Forebay"), "{error}");
-        opener.process.wait().unwrap();
+        assert!(error.contains("try again"), "{error}");
     }
 
     #[test]
@@ -375,9 +385,8 @@ mod tests {
     #[test]
     fn an_error_leaves_the_next_question_open() {
         let (socket, theirs) = UnixStream::pair().unwrap();
-        let process = Command::new("true").spawn().unwrap();
-        let mut opener =
-            Opener { process, socket: Some(socket), paths: vec![PathBuf::from("log")] };
+        let process = RootProcess::connected(socket.into());
+        let mut opener = Opener { process, paths: vec![PathBuf::from("log")] };
         send(&theirs, Err(Errno::NOSPC.into())).unwrap();
         send(&theirs, Ok(vec![File::open("/dev/null").unwrap()])).unwrap();
         assert_eq!(

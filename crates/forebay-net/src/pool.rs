@@ -221,6 +221,15 @@ impl IdleRoom {
         closed > 0
     }
 
+    /// Closes all idle connections, and keeps no more.
+    pub(crate) fn close(&self) {
+        self.limit(0);
+        let pools: Vec<_> = self.pools.borrow().iter().filter_map(Weak::upgrade).collect();
+        for pool in pools {
+            pool.close_oldest(usize::MAX);
+        }
+    }
+
     fn enter(&self, pool: Weak<dyn CloseOldest>) {
         let mut pools = self.pools.borrow_mut();
         // A reload drops the pools of the previous configuration.

@@ -26,7 +26,7 @@ use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::byte_stream::Io;
-use crate::deadline::{Activity, Deadlines, NEVER, Ticks, Watched};
+use crate::deadline::{Activity, Deadlines, NEVER, TICK, Ticks, Watched};
 use crate::memory::Link;
 use crate::tls::TlsSession;
 
@@ -38,8 +38,9 @@ pub use write::yield_to_readers;
 /// Size of a receive buffer in bytes: enough for most heads and small bodies.
 pub const BUFFER: usize = 16 * 1024;
 
-/// Maximum time that [`Socket::linger`] reads from a closing connection.
-const LINGER: Duration = Duration::from_secs(2);
+/// Maximum time that [`Socket::linger_for`] waits for further bytes. A client that sends its request
+/// without a pause is never silent for so long.
+const SILENCE: Duration = Duration::from_secs(2);
 
 /// A connected socket. Reads and writes take `&self`, so that both directions work at the same
 /// time. Only one task at a time may use each direction.
@@ -361,23 +362,49 @@ impl Socket {
         Poll::Pending
     }
 
-    /// Ends the sending direction after the last reply, then reads and discards bytes for a moment.
-    /// Closing with unread bytes would reset the connection, and the peer could lose the reply (RFC
-    /// 9112 section 9.6).
+    /// Lingers as [`Self::linger_for`] does, for a peer that is not expected to send much.
     pub async fn linger(&self) {
+        self.linger_for(Lingering { time: SILENCE, bytes: 64 * BUFFER as u64 }).await;
+    }
+
+    /// Ends the sending direction after the last reply, then reads and discards what the peer still
+    /// sends, until it stops or `limit` is reached. Returns false at the limit. Closing with unread
+    /// bytes would reset the connection, and the peer could lose the reply (RFC 9112 section 9.6).
+    pub async fn linger_for(&self, limit: Lingering) -> bool {
         self.sent().await;
         self.finish_writing();
-        self.limit_read(LINGER);
-        let mut buffer = Vec::with_capacity(BUFFER);
-        let mut left = 64 * BUFFER;
-        while left > 0 {
-            buffer.clear();
-            match self.read(&mut buffer).await {
-                Ok(0) | Err(_) => return,
-                Ok(n) => left = left.saturating_sub(n),
+        // At the limit on connections, this one may go first: its request has been answered.
+        self.set_activity(Activity::PartialHead);
+        let mut left = limit.bytes;
+        let end = self.deadlines.due(limit.time);
+        loop {
+            let rest = TICK.saturating_mul(end.saturating_sub(self.deadlines.now()));
+            self.limit_read(rest.min(SILENCE));
+            // Hold no buffer while the peer sends nothing.
+            if self.readable().await.is_err() {
+                return true;
+            }
+            let mut buffer = Vec::with_capacity(BUFFER);
+            match self.read_now(&mut buffer) {
+                Ok(0) => return true,
+                Ok(n) => match left.checked_sub(n as u64) {
+                    Some(rest) => left = rest,
+                    None => return false,
+                },
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return self.deadlines.now() < end,
             }
         }
     }
+}
+
+/// Limits of [`Socket::linger_for`].
+#[derive(Clone, Copy)]
+pub struct Lingering {
+    /// The whole time.
+    pub time: Duration,
+    /// Bytes that are read and dropped.
+    pub bytes: u64,
 }
 
 /// Cancels the wake-up at the next tick when dropped.

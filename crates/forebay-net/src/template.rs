@@ -338,7 +338,7 @@ pub fn append_escaped(bytes: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Percent-encodes a decoded path.
-fn encode_path(path: &[u8]) -> Vec<u8> {
+pub fn encode_path(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     encode_path_onto(path, &mut out);
     out

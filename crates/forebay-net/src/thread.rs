@@ -57,6 +57,11 @@ impl Settings {
         let Limits { head_size, fields, target, get_body, .. } = self.limits;
         http1::Http1Limits { head: head_size, fields, target, get_body }
     }
+
+    /// Returns the limits of the heads that backends and applications send.
+    pub fn reply_limits(&self) -> http1::Http1Limits {
+        http1::Http1Limits::of_replies(self.limits.reply_head_size, self.limits.reply_fields)
+    }
 }
 
 /// Measurements of each request.
@@ -330,8 +335,11 @@ impl Thread {
         self.deadlines.close_idle();
     }
 
-    /// Works as [`Self::stop`], but lets idle connections carry one more request.
+    /// Works as [`Self::stop`], but lets idle connections of clients carry one more request. Closes
+    /// idle connections to backends, because a backend with few processes, such as php-fpm, serves
+    /// only as many connections, and the successor needs them.
     pub fn leave(&self) {
+        self.idle_room.close();
         self.deadlines.set_patient();
         self.stop();
     }

@@ -42,7 +42,7 @@ use forebay_net::head::Request;
 use forebay_net::limit::Limit;
 use forebay_net::request_fields::RequestFields;
 use forebay_net::thread::Thread;
-use forebay_server::dispatch::only_internal;
+use forebay_server::decide::only_internal;
 use forebay_server::exchange::{Admitting, Exchange, Gate, Origin, Permission};
 use forebay_wire::ClientAddress;
 use forebay_wire::http1::encode;

@@ -1,12 +1,13 @@
 //! Replies that need no backend: fixed replies and redirects.
 
-use forebay_conf::{Placeholder, Redirect, Respond, Rewrite};
+use forebay_conf::{Placeholder, Redirect, Respond};
 use forebay_net::fault::Fault;
 use forebay_net::head::Request;
 use forebay_net::template::Escape;
+use forebay_server::decide::no_route;
 use forebay_server::exchange::{Exchange, Origin, OriginFuture};
 use forebay_server::reply::Length;
-use forebay_server::rewrite::{append_query, target as rewritten_target};
+use forebay_server::rewrite::append_query;
 use forebay_wire::http1::encode;
 
 /// Status of a route that closes the connection without a reply, as in nginx.
@@ -93,8 +94,9 @@ impl Origin for Redirection {
     }
 }
 
-/// Origin of a route that only rewrites the path. Forebay then selects a route for the new path.
-pub struct Rewriting(pub Rewrite);
+/// Origin of a route that only rewrites the path. It gets no requests, because the walk over the
+/// routes follows the rewrite.
+pub struct Rewriting;
 
 impl Origin for Rewriting {
     fn takes_body(&self) -> bool {
@@ -105,16 +107,8 @@ impl Origin for Rewriting {
         true
     }
 
-    fn ends_with_client(&self) -> bool {
-        false
-    }
-
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> OriginFuture<'a> {
-        OriginFuture::new(&exchange.blocks(), || async move {
-            let target = rewritten_target(&self.0, &exchange.request);
-            exchange.reply.rewrite(target);
-            Ok(())
-        })
+        OriginFuture::new(&exchange.blocks(), || async { Err(no_route()) })
     }
 }
 

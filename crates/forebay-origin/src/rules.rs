@@ -3,9 +3,9 @@
 //!
 //! A route is a rule for later routes if it does one of these: it admits only some clients
 //! (`allow`, `deny`, `basic_auth`); it answers instead of later routes (`respond`, `redirect`); it
-//! keeps later routes from running files of a directory. The server compares rules with the path of
-//! the request and with the paths that this module finds: those of the script and of an index file,
-//! and the path as an external server may read it.
+//! keeps later routes from running files of a directory. The walk over the routes compares rules
+//! with the path of the request and with the paths that this module finds: that of the script, that
+//! of a file in another coding or language, and the path as an external server may read it.
 
 mod around;
 
@@ -13,20 +13,23 @@ use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use forebay_conf::{
     self as conf, Access, Action, AppKind, PathParameters, Plan, ScriptsBelow, Site,
 };
 use forebay_net::fault::Fault;
 use forebay_net::head::Request;
-use forebay_server::route::{Instead, OtherPath, OtherPathKind, OtherPaths, Rule, applying_rules};
+use forebay_server::decide::{
+    IndexFinder, Instead, OtherPath, OtherPathKind, OtherPaths, RouteFacts,
+};
 use forebay_upstream::fastcgi::{below_prefix, script_end};
 use forebay_upstream::script::Scripts;
 use forebay_wire::path::{merge_slashes, without_parameters};
 
 use crate::apps::program::{PathMapping, Protocol};
 use crate::apps::running;
-use crate::files::{runs_scripts, split_language};
+use crate::files::{FileResolver, ScriptRoutes, runs_scripts, split_language};
 
 pub use around::{incomparable, paths_below, rules_beside, ways_around};
 
@@ -65,28 +68,50 @@ pub fn kept_scripts(site: &Site, plan: &Plan) -> Vec<Vec<usize>> {
     site.routes.iter().enumerate().map(kept_from).collect()
 }
 
-/// Returns the numbers of the later script routes that must not run files of route `at`.
-pub fn keeps_from(site: &Site, plan: &Plan, at: usize) -> Vec<usize> {
-    kept_scripts(site, plan).swap_remove(at)
+/// What the walk over the routes of `site` must know of each, and the resolvers of the files routes.
+pub fn facts(site: &Site, plan: &Plan) -> (Vec<RouteFacts>, Vec<Option<Rc<FileResolver>>>) {
+    let kept = kept_scripts(site, plan);
+    let scripts = ScriptRoutes::of(site, plan);
+    let of_route = |(at, route): (usize, &conf::Route)| {
+        let files = FileResolver::of_route(site, at, &scripts, &kept[at]).map(Rc::new);
+        let may_lead = at > 0 || !scripts.is_empty();
+        let index = files.clone().filter(|_| may_lead);
+        let others = Others::of_route(site, plan, at, &kept);
+        let facts = RouteFacts {
+            matcher: route.matcher.clone(),
+            has_gate: has_gate(route),
+            instead: instead(route),
+            redirects: matches!(route.action, Action::Redirect(_) | Action::Moved(_)),
+            internal: route.access.internal,
+            rewrite: route.rewrite.clone(),
+            only_rewrites: route.action == Action::Rewrite,
+            fallback: route.fallback,
+            fallback_to: route.fallback_to.clone(),
+            keeps_from: kept[at].clone(),
+            same_origin: if others.is_some() { same_origin(site, at) } else { Vec::new() },
+            names: others.map(|others| Box::new(others) as Box<dyn OtherPaths>),
+            index: index.map(|index| index as Rc<dyn IndexFinder>),
+        };
+        (facts, files)
+    };
+    site.routes.iter().enumerate().map(of_route).unzip()
 }
 
-/// Returns the rules that apply to `request` because they match another path of the requested
-/// resource. Route `at` of `site` answers the request, and each rule is a route before it. Each
-/// result is the number of the rule, and the path that it matches. Fails if route `at` refuses the
-/// path parameters of the request.
-pub fn rules_above(
-    site: &Site,
-    plan: &Plan,
-    at: usize,
-    request: &Request,
-) -> Result<Vec<(usize, Vec<u8>)>, Fault> {
-    let kept = kept_scripts(site, plan);
-    let Some(others) = Others::of_route(site, plan, at, &kept) else { return Ok(Vec::new()) };
-    let rules = site.routes[..at].iter().enumerate().map(|(above, route)| {
-        let keeps = kept[above].contains(&at);
-        (&route.matcher, Rule { has_gate: has_gate(route), instead: instead(route), keeps })
-    });
-    Ok(applying_rules(rules, request, &others.of(request, 0)?))
+/// Returns the numbers of the routes before `at` that run the same scripts for the same paths.
+fn same_origin(site: &Site, at: usize) -> Vec<usize> {
+    let route = &site.routes[at];
+    // Only here does the whole path name the script, whatever the pattern of the route is.
+    if !matches!(&route.action, Action::Fastcgi(fastcgi) if fastcgi.mount.is_none()) {
+        return Vec::new();
+    }
+    let is_same = |earlier: &usize| {
+        let earlier = &site.routes[*earlier];
+        earlier.action == route.action
+            && earlier.rewrite.is_none()
+            && earlier.matcher.when.is_none()
+            && earlier.request_headers == route.request_headers
+    };
+    (0..at).filter(is_same).collect()
 }
 
 /// Finds the other paths of the resources that a route serves.
@@ -196,7 +221,6 @@ impl OtherPaths for Others {
         };
         match &self.named {
             Named::Files(files) => {
-                found_index(files, request).map(Cow::Owned).into_iter().for_each(&mut certain);
                 // `/a.txt.gz` has the content of `/a.txt`.
                 let extensions = files.precompressed.iter().map(|coding| coding.extension());
                 let plain = extensions
@@ -309,7 +333,11 @@ fn refused_parameter() -> Fault {
 /// `/a.html`, if the client prefers this language.
 fn add_languages(files: &conf::Files, request: &Request, found: &mut Vec<OtherPath<'_>>) {
     let other = |path: Vec<u8>, kind| OtherPath { path: path.into(), kind, ignores_case: false };
-    let paths = || found.iter().map(|other| &other.path[..]).chain([&request.path[..]]);
+    // The walk over the routes follows the path of the index itself.
+    let index = found_index(files, request);
+    let own = [Some(&request.path), index.as_ref()];
+    let own = || own.iter().flatten().map(|path| &path[..]);
+    let paths = || found.iter().map(|other| &other.path[..]).chain(own());
     let plain = |path| split_language(path, &files.languages).map(|(base, _)| base.to_vec());
     let mut more: Vec<_> =
         paths().filter_map(plain).map(|path| other(path, OtherPathKind::Certain)).collect();
@@ -329,7 +357,7 @@ fn add_languages(files: &conf::Files, request: &Request, found: &mut Vec<OtherPa
     found.append(&mut more);
 }
 
-/// Returns the path of the index file that answers for the requested directory. Returns `None` if
+/// Returns the path of the index file of the requested directory. Returns `None` if
 /// the request names no directory, or if the directory has no index file.
 fn found_index(files: &conf::Files, request: &Request) -> Option<Vec<u8>> {
     if !request.path.ends_with(b"/") {

@@ -30,11 +30,10 @@ pub(crate) use room::share_socket;
 pub use server::{VERB as HELPER, help};
 
 use crate::cgroup::CgroupLimits;
-use crate::{Identity, Launch, StartError, myself};
+use crate::{Connection, Identity, Keeps, Launch, RootCommand, RootProcess, StartError};
 use message::{GroupRequest, LaunchRequest, MOST_BYTES, RoomRequest};
 use nix::unistd::Uid;
 use room::Rooms;
-use rustix::net::sockopt::set_socket_send_buffer_size_force;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
     sendmsg, socketpair,
@@ -42,11 +41,9 @@ use rustix::net::{
 use std::ffi::OsString;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::CommandExt;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 static HELPER_OF_THIS_PROCESS: OnceLock<Helper> = OnceLock::new();
 
@@ -54,17 +51,9 @@ static HELPER_OF_THIS_PROCESS: OnceLock<Helper> = OnceLock::new();
 /// Contains the users that the helper accepts.
 #[derive(Debug)]
 pub struct Helper {
-    /// `None` after the helper has ended.
-    connection: Mutex<Option<HelperConnection>>,
-    pid: u32,
+    process: RootProcess,
     users: Vec<Identity>,
     rooms: Rooms,
-}
-
-#[derive(Debug)]
-struct HelperConnection {
-    socket: OwnedFd,
-    process: std::process::Child,
 }
 
 /// A program for the helper to start.
@@ -98,25 +87,18 @@ impl Helper {
         if !users.iter().all(is_for_helper) {
             return Err(io::Error::other("the helper starts no process as root"));
         }
-        let flags = SocketFlags::CLOEXEC;
-        let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        // A message contains the environment of a request. This environment may be larger than the
-        // default buffer.
-        set_socket_send_buffer_size_force(&socket, 2 * MOST_BYTES)?;
         let rooms = Rooms::new(group);
-        let process = Command::new(myself())
-            .arg(server::VERB)
-            .arg(rooms.word())
-            .args(users.iter().map(message::user_word))
-            .env_clear()
-            .current_dir("/")
-            .stdin(Stdio::from(theirs))
-            .stdout(Stdio::null())
-            .process_group(0)
-            .spawn()?;
-        let pid = process.id();
-        let connection = Mutex::new(Some(HelperConnection { socket, process }));
-        let helper = Helper { connection, pid, users, rooms };
+        let words = users.iter().map(|user| OsString::from(message::user_word(user)));
+        let process = RootProcess::start(&RootCommand {
+            verb: server::VERB,
+            arguments: std::iter::once(rooms.word()).chain(words).collect(),
+            purpose: "applications and scripts with their own `user`, which end with it",
+            // A message contains the environment of a request.
+            connection: Connection::Messages(MOST_BYTES),
+            keeps: Keeps::Nothing,
+            has_stderr: true,
+        })?;
+        let helper = Helper { process, users, rooms };
         HELPER_OF_THIS_PROCESS.set(helper).map_err(|_| io::Error::other("there is a helper"))
     }
 
@@ -126,19 +108,9 @@ impl Helper {
         HELPER_OF_THIS_PROCESS.get().filter(|_| !Uid::effective().is_root())
     }
 
-    /// Ends the helper and all its processes, and waits for the end of the helper.
-    pub fn end() {
-        let Some(helper) = HELPER_OF_THIS_PROCESS.get() else { return };
-        let connection = helper.connection().take();
-        if let Some(HelperConnection { socket, mut process }) = connection {
-            drop(socket);
-            let _ = process.wait();
-        }
-    }
-
     /// Returns the helper's process id. The helper is the parent of all processes that it starts.
     pub fn pid(&self) -> u32 {
-        self.pid
+        self.process.pid()
     }
 
     /// Returns the identity of `app`. Returns `None` if the application has neither user nor group
@@ -227,20 +199,15 @@ impl Helper {
             [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(message::MOST_DESCRIPTORS))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         ancillary.push(SendAncillaryMessage::ScmRights(&passed));
-        let connection = self.connection();
-        let gone = || io::Error::other("the helper that starts it has ended; restart Forebay");
-        let socket = &connection.as_ref().ok_or_else(gone)?.socket;
-        sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL).map_err(
+        let gone = || io::Error::other("the helper that starts it has ended; try again");
+        let socket = self.process.socket()?;
+        sendmsg(&*socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL).map_err(
             |error| match error {
                 rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET => gone(),
                 error => error.into(),
             },
         )?;
         Ok(Starting::new(status))
-    }
-
-    fn connection(&self) -> std::sync::MutexGuard<'_, Option<HelperConnection>> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

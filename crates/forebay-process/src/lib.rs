@@ -20,6 +20,8 @@ mod launcher;
 mod output_lines;
 mod processors;
 mod program_guardian;
+pub mod rights;
+mod root;
 mod search_path;
 mod separation;
 
@@ -40,4 +42,9 @@ pub use processors::{
     record_processors,
 };
 pub use program_guardian::guard_program;
+pub use rights::{Person, Refusal, Right, changeable_by_others};
+pub use root::{
+    Connection, Keeps, ROOT, RootCommand, RootEvent, RootProcess, end_root, seal_root,
+    supervise_root,
+};
 pub use search_path::search_path;

@@ -12,7 +12,7 @@ use forebay_conf::{Clients, ForwardedFields};
 use forebay_net::fault::Fault;
 use forebay_net::head::Request;
 use forebay_wire::ClientAddress;
-use forebay_wire::forwarded::{self, Element, Node};
+use forebay_wire::forwarded::{self, Element, Node, is_secure_scheme};
 use forebay_wire::http1::KnownField;
 use forebay_wire::x_forwarded_for::addresses;
 
@@ -126,7 +126,7 @@ fn by_x_fields(request: &Request, peer: ClientAddress, trust: &Trust) -> Option<
         client
     });
     let scheme = request.head.value(KnownField::XForwardedProto, &request.bytes);
-    let https = scheme.map(|scheme| scheme.eq_ignore_ascii_case(b"https"));
+    let https = scheme.map(is_secure_scheme);
     (client.is_some() || https.is_some()).then_some(Claimed { client, https })
 }
 
@@ -239,7 +239,13 @@ mod tests {
             assert_eq!(client(peer, &["203.0.113.9, 127.0.0.1"]), peer);
             assert!(!found(peer, &[("X-Forwarded-Proto", "https")]).https);
         }
-        assert!(found("10.0.0.1", &[("X-Forwarded-Proto", "https")]).https);
+        for (scheme, is_secure) in
+            [("https", true), ("WSS", true), ("wss", true), ("http", false), ("ws", false)]
+        {
+            let forwarded = format!("for=192.0.2.1;proto={scheme}");
+            assert_eq!(found("10.0.0.1", &[("X-Forwarded-Proto", scheme)]).https, is_secure);
+            assert_eq!(found("10.0.0.1", &[("Forwarded", &forwarded)]).https, is_secure);
+        }
         let forwarded = found("192.0.2.50", &[("Forwarded", "for=192.0.2.1;proto=https")]);
         assert_eq!(forwarded.client, forwarded.peer);
         assert!(!forwarded.https);

@@ -15,12 +15,12 @@ use std::rc::Rc;
 
 use forebay_conf::EncodedSlashes;
 use forebay_net::fault::Fault;
-use forebay_wire::sendfile::NamedFile;
+use forebay_wire::sendfile::{self, NamedFile};
 
+use crate::decide::Walk;
 use crate::dispatch::{WORTH_DRAINING, try_routes};
 use crate::exchange::Exchange;
 use crate::reply::{FieldChanges, InternalRedirect, Rules};
-use crate::rewrite::rewrite_request;
 use crate::route::{Route, Site};
 use crate::ssi::{self, Routes};
 use crate::stream::Stream;
@@ -34,9 +34,8 @@ pub struct Origins<'s> {
     pub site: &'s Site,
     /// The route whose origin replied.
     pub route: &'s Route,
-    /// Numbers of the routes whose `fallback_to` or `rewrite` was followed. A request follows each
-    /// of them once.
-    pub taken: Vec<usize>,
+    /// The walk that has led to this route.
+    pub walk: Walk<'s, Route>,
 }
 
 /// Answers the request with the target of `redirect`, and follows further redirects.
@@ -64,21 +63,26 @@ pub async fn follow<'s>(
 async fn follow_all<'s>(
     stream: &Stream,
     exchange: &mut Exchange,
-    Origins { site, mut route, mut taken }: Origins<'s>,
+    Origins { site, mut route, mut walk }: Origins<'s>,
     mut redirect: InternalRedirect,
     answering: &mut Option<&'s Route>,
 ) -> Result<(), Fault> {
     for _ in 0..REDIRECTS {
         match redirect {
-            InternalRedirect::Route(target) => prepare_get(exchange, &target).await?,
+            InternalRedirect::Route(target) => {
+                prepare_get(exchange, &target).await?;
+                // A script may choose an internal route by `Location` only where it may do so by
+                // `X-Accel-Redirect`.
+                exchange.request.is_internal = route.internal_redirects;
+                let found = site.first_route(&exchange.request);
+                if found.is_some_and(|found| found.facts.internal) && !route.internal_redirects {
+                    return Err(closed_route(&target));
+                }
+            }
             InternalRedirect::File { place: NamedFile::Uri(target), fields }
                 if route.internal_redirects =>
             {
                 prepare_internal(exchange, (site, route), &target, fields).await?;
-            }
-            InternalRedirect::Path(path) => exchange.request.reroute(path),
-            InternalRedirect::Target(target) => {
-                rewrite_request(&target, &mut exchange.request, site.encoded_slashes)?;
             }
             InternalRedirect::Includes(page) => {
                 return ssi::answer(stream, exchange, *page, &RoutesOfSite(site)).await;
@@ -90,7 +94,8 @@ async fn follow_all<'s>(
                 return send_file(exchange, route, &place, fields).await;
             }
         }
-        route = try_routes(stream, exchange, site, &mut taken, answering).await?;
+        walk.restart();
+        route = try_routes(stream, exchange, site, &mut walk, answering).await?;
         redirect = match exchange.reply.take_redirect() {
             Some(redirect) => redirect,
             None => return Ok(()),
@@ -109,10 +114,11 @@ impl Routes for RoutesOfSite<'_> {
         exchange: &'a mut Exchange,
     ) -> Pin<Box<dyn Future<Output = Result<(), Fault>> + 'a>> {
         Box::pin(async move {
-            let (site, mut taken, mut answering) = (self.0, Vec::new(), None);
-            let route = try_routes(stream, exchange, site, &mut taken, &mut answering).await?;
+            let (site, mut answering) = (self.0, None);
+            let mut walk = Walk::new(&site.routes, site.encoded_slashes).by_index(&site.index);
+            let route = try_routes(stream, exchange, site, &mut walk, &mut answering).await?;
             let Some(redirect) = exchange.reply.take_redirect() else { return Ok(()) };
-            let origins = Origins { site, route, taken };
+            let origins = Origins { site, route, walk };
             follow_all(stream, exchange, origins, redirect, &mut answering).await
         })
     }
@@ -126,13 +132,13 @@ impl Routes for RoutesOfSite<'_> {
 /// if `target` is not a valid path.
 async fn prepare_get(exchange: &mut Exchange, target: &[u8]) -> Result<(), Fault> {
     let end = memchr::memchr(b'#', target).unwrap_or(target.len());
-    let target = &target[..end];
+    let target = &sendfile::escape_unencoded(&target[..end])[..];
     let wrong = |what: &str| {
         let target = String::from_utf8_lossy(target);
         Fault::app(502, format!("the Location {target:?} of an internal redirect {what}"))
     };
-    if !target.starts_with(b"/") || !target.iter().all(u8::is_ascii_graphic) {
-        return Err(wrong("is not a path, percent-encoded"));
+    if !target.starts_with(b"/") {
+        return Err(wrong("is not a path"));
     }
     discard_body(exchange).await?;
     let request = &mut exchange.request;
@@ -142,6 +148,17 @@ async fn prepare_get(exchange: &mut Exchange, target: &[u8]) -> Result<(), Fault
     // REQUEST_URI and the log contain the client's own target, as with Apache and nginx.
     (request.original, request.is_internal) = (Some(original), true);
     cleaned.map_err(|error| wrong(&format!("is malformed: {error}")))
+}
+
+/// The fault for a script whose `Location` leads to a route with `internal`, although its own route
+/// has no `internal_redirects`.
+fn closed_route(target: &[u8]) -> Fault {
+    let target = String::from_utf8_lossy(target);
+    let why = format!(
+        "the Location {target:?} of a script leads to a route with `internal`; set \
+         internal_redirects = true for the script's route if the script may choose such routes"
+    );
+    Fault::backend(502, why)
 }
 
 /// Converts the request to a GET for the target in `X-Accel-Redirect`. Fails if the target selects
@@ -158,9 +175,8 @@ async fn prepare_internal(
     fields: Vec<u8>,
 ) -> Result<(), Fault> {
     prepare_get(exchange, target).await?;
-    let request = &mut exchange.request;
-    let found = site.routes.iter().find(|route| request.meets(&route.matcher));
-    if found.is_none_or(|found| !found.internal) {
+    let found = site.first_route(&exchange.request);
+    if found.is_none_or(|found| !found.facts.internal) {
         let target = String::from_utf8_lossy(target);
         let why = format!("X-Accel-Redirect {target:?} leads to no route with `internal`");
         return Err(Fault::backend(502, why));
@@ -199,15 +215,12 @@ async fn send_file(
     request.rest = 1..path.len();
     request.path = path;
     let rules = route.rules.as_ref().map(|rules| rules.of_request(request));
-    let mut remove = rules.as_ref().map_or(Vec::new(), |rules| rules.removed());
-    if fields.split(|&b| b == b'\n').any(|l| l.to_ascii_lowercase().starts_with(b"content-type:")) {
-        remove.push("content-type".into());
-    }
-    let always = FieldChanges { add: fields, remove };
+    let remove = rules.as_ref().map_or(Vec::new(), |rules| rules.removed());
+    let always = FieldChanges { add: Vec::new(), remove };
     reply.set_rules(Some(Rc::new(Rules { always, ..Rules::default() })));
+    reply.carry(&fields);
     sendfile.files.serve(exchange).await.map_err(|fault| {
-        // An error page replaces the file. The route's rules apply to this page, but the page does
-        // not get `fields`.
+        // An error page replaces the file, and the route's rules apply to this page.
         exchange.reply.set_rules(rules);
         match fault.status {
             403 | 404 => Fault::backend(fault.status, format!("{fault}, asked for as {place:?}")),

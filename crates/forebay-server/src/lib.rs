@@ -8,7 +8,7 @@
 //! `http1`, `http2`, `http3` and `ajp` each have the connections and the streams of one protocol.
 //! All other modules see only a `Stream`. The modules, from the lowest layer to the highest:
 //! `part`, the streams of the protocols, `stream`; `spool`, `body`, `compress`, `reply`, `tunnel`,
-//! `exchange`, `pages`; `forwarded`, `route`, `context`; `rewrite`, `dispatch`,
+//! `exchange`, `pages`; `rewrite`, `decide`; `forwarded`, `route`, `context`; `dispatch`,
 //! `internal_redirect`, `request`, `refusal`; the connections of the protocols, `front`,
 //! `admission`, `handshake`, `close_order`, `relay`, `accept`; `serving`, `server`.
 #![forbid(unsafe_code)]
@@ -21,12 +21,14 @@ pub mod body;
 mod close_order;
 pub mod compress;
 mod context;
+pub mod decide;
 pub mod dispatch;
 pub mod exchange;
 pub mod filter;
 pub mod forwarded;
 mod front;
 mod handshake;
+pub mod host_index;
 mod http1;
 mod http2;
 mod http3;
@@ -41,6 +43,7 @@ pub mod reply;
 mod request;
 pub mod rewrite;
 pub mod route;
+pub mod route_index;
 mod server;
 pub mod serving;
 pub mod spool;

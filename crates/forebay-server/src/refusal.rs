@@ -1,5 +1,6 @@
 //! Refuses requests whose head breaks a rule, for all protocols.
 
+use forebay_conf::Level;
 use forebay_net::fault::Fault;
 use forebay_net::head::Request;
 use forebay_net::limit::Limit;
@@ -27,6 +28,10 @@ pub async fn refuse(stream: &Stream, exchange: &mut Exchange, fault: &Fault) -> 
     let start = stream.thread().start();
     if let Some(limit) = fault.limit {
         stream.thread().counters.count_limit(limit);
+        stream.thread().log_limited_with(Level::Info, || {
+            let (key, peer) = (limit.name(), stream.peer());
+            format!("{} {fault}: the limit is {key} of [server], from {peer}", fault.status)
+        });
     }
     // Clear the values of the previous request on this connection, so that the log does not
     // attribute them to this request.
@@ -63,6 +68,7 @@ pub fn head_fault(error: HeadError, request: &Request, limits: &Http1Limits) -> 
             fault.limited_by(Limit::Fields)
         }
         HeadError::TooLarge => fault.limited_by(Limit::HeadSize),
+        HeadError::TargetTooLong => fault.limited_by(Limit::Target),
         HeadError::GetBody => fault.limited_by(Limit::GetBody),
         _ => fault,
     }

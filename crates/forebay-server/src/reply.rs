@@ -233,6 +233,14 @@ impl Reply {
         self.carried.extend_from_slice(lines);
     }
 
+    /// The media type that an application has given the file that answers in place of its reply. As
+    /// in nginx, it takes precedence over a type that an origin would guess from the file's name:
+    /// otherwise an upload that the application declares as text could become a page with scripts.
+    pub fn carried_type(&self) -> Option<&[u8]> {
+        let mut fields = forebay_wire::fields::of_lines(&self.carried);
+        fields.find(|field| field.name.eq_ignore_ascii_case(b"content-type")).map(|f| f.value)
+    }
+
     pub(crate) fn set_rules(&mut self, rules: Option<Rc<Rules>>) {
         self.rules = rules;
     }
@@ -413,28 +421,29 @@ impl Reply {
             self.is_buffered = !rules::has_unbuffered_field(&self.out[self.fields..]);
         }
         let rules = self.rules.take();
-        let sends_files = rules.as_ref().is_some_and(|rules| rules.sends_files);
-        if !sends_files && self.may_name_files {
-            // Remove the origin's file fields before the rules add fields of the route. A file
-            // field of the route may be meant for another gateway, between Forebay and the client.
+        let mut file = None;
+        if self.may_name_files {
+            // Read and remove the origin's file fields before the rules add fields of the route. A
+            // file field of the route is meant for another gateway, between Forebay and the client.
+            if rules.as_ref().is_some_and(|rules| rules.sends_files) {
+                file = sendfile::named_file(&self.out[self.fields..]);
+            }
             sendfile::strip(&mut self.out, self.fields);
         }
         if let Some(rules) = rules {
             rules.apply(&mut self.out, self.fields, self.status);
             self.applied = Some(rules);
         }
-        if sends_files {
-            if let Some(redirect) = InternalRedirect::to_file(&self.out[self.fields..]) {
-                return self.discard_for_redirect(redirect);
-            }
-            sendfile::strip(&mut self.out, self.fields);
+        if let Some(place) = file {
+            let fields = sendfile::lines_for_file(&self.out[self.fields..]);
+            return self.discard_for_redirect(InternalRedirect::File { place, fields });
         }
         let length = match self.begin_page(length, has_date) {
             PageStart::No => length,
             PageStart::HeadOnly => Length::Unknown,
             PageStart::Collects => return,
         };
-        rules::append_carried(&mut self.out, self.fields, &self.carried);
+        rules::append_carried(&mut self.out, self.fields, (self.status, &self.carried));
         let length = self.begin_filter(length);
         let whole = whole.filter(|_| self.filter.is_none());
         let length = self.begin_compression(length, whole);
@@ -534,20 +543,6 @@ impl Reply {
             capture.note_redirect(target);
         }
         self.discard_for_redirect(InternalRedirect::Route(target.to_vec()));
-    }
-
-    /// Abandons this reply and selects the route again, for the normalized path `path`. Method,
-    /// target and body do not change. The origin must not have read the body.
-    pub fn reroute(&mut self, path: Vec<u8>) {
-        debug_assert!(self.phase == ReplyPhase::Waiting, "one reply has one head");
-        self.discard_for_redirect(InternalRedirect::Path(path));
-    }
-
-    /// Abandons this reply and selects the route again, for `target`. Method and body do not
-    /// change. The origin must not have read the body.
-    pub fn rewrite(&mut self, target: Vec<u8>) {
-        debug_assert!(self.phase == ReplyPhase::Waiting, "one reply has one head");
-        self.discard_for_redirect(InternalRedirect::Target(target));
     }
 
     fn discard_for_redirect(&mut self, redirect: InternalRedirect) {

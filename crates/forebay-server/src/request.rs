@@ -14,7 +14,8 @@ use forebay_wire::http1::{Field, KnownField, RequestFraming, TargetForm, Version
 use forebay_wire::path::PathError;
 
 use crate::context::FrontContext;
-use crate::dispatch::{WORTH_DRAINING, no_route, try_routes};
+use crate::decide::{Walk, no_route};
+use crate::dispatch::{WORTH_DRAINING, try_routes};
 use crate::exchange::{Exchange, Origin};
 use crate::forwarded::{Trust, find_client};
 use crate::internal_redirect::{Origins, follow};
@@ -287,10 +288,10 @@ async fn answer_by_routes<'s>(
     answering: &mut Option<&'s Route>,
 ) -> Result<(), Fault> {
     let Some(site) = site else { return Err(no_route()) };
-    let mut taken = Vec::new();
-    let route = try_routes(stream, exchange, site, &mut taken, answering).await?;
+    let mut walk = Walk::new(&site.routes, site.encoded_slashes).by_index(&site.index);
+    let route = try_routes(stream, exchange, site, &mut walk, answering).await?;
     let Some(redirect) = exchange.reply.take_redirect() else { return Ok(()) };
-    let origins = Origins { site, route, taken };
+    let origins = Origins { site, route, walk };
     // Box the future. Otherwise each connection, even an idle connection, reserves memory for the
     // future.
     Box::pin(follow(stream, exchange, origins, redirect, answering)).await
@@ -424,11 +425,11 @@ async fn keep_or_close(stream: &Stream, exchange: &mut Exchange, is_whole: bool)
     if body.is_done() || body.is_continue_pending() { Next::Close } else { Next::Linger }
 }
 
-/// Logs a fault. Ignores errors of the client, except a body over the limit: the administrator may
-/// want to raise this limit.
+/// Logs a fault. Ignores errors of the client, except a request over a limit on sizes: the
+/// administrator may want to raise this limit.
 fn report(stream: &Stream, request: &Request, fault: &Fault) {
     let is_clients = fault.side == Side::Client && fault.status != 500;
-    if is_clients && fault.status != 413 {
+    if is_clients && !matches!(fault.status, 413 | 431) {
         return;
     }
     let line = format!(

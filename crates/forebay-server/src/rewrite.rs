@@ -12,9 +12,6 @@ use forebay_net::head::Request;
 use forebay_net::template::{Escape, append_escaped};
 use forebay_wire::path;
 
-use crate::exchange::Exchange;
-use crate::route::{Route, Site};
-
 /// Returns the target that `rewrite` produces for the request.
 pub fn target(rewrite: &Rewrite, request: &Request) -> Vec<u8> {
     let mut target = Vec::new();
@@ -39,18 +36,6 @@ pub fn append_query(target: &mut Vec<u8>, request: &Request) {
     target.extend_from_slice(&fragment);
 }
 
-/// Requests an internal redirect to the target of `fallback_to`, because a route has declined the
-/// request. Fails if the path of the target is malformed.
-pub(crate) fn fall_back(rewrite: &Rewrite, exchange: &mut Exchange) -> Result<(), Fault> {
-    let target = target(rewrite, &exchange.request);
-    if rewrite.has_query {
-        exchange.reply.rewrite(target);
-        return Ok(());
-    }
-    exchange.reply.reroute(fallback_path(&target)?);
-    Ok(())
-}
-
 /// Returns the decoded path of a `fallback_to` target that has no query. Returns a fault if the
 /// path is malformed.
 pub fn fallback_path(target: &[u8]) -> Result<Vec<u8>, Fault> {
@@ -58,41 +43,6 @@ pub fn fallback_path(target: &[u8]) -> Result<Vec<u8>, Fault> {
     path::normalize(target, &mut path)
         .map_err(|error| Fault::client(error.status(), error.to_string()))?;
     Ok(path)
-}
-
-/// Rewrites the target of a request that route `at` answers. Access rules of other routes may apply
-/// to the new path. Returns these rules: each consists of the number of a route, and the path that
-/// this route must check. Returns a fault if the new path is malformed or ambiguous.
-pub fn rewrite_here(
-    rewrite: &Rewrite,
-    (site, at): (&Site, usize),
-    request: &mut Request,
-    second: u64,
-) -> Result<Vec<(usize, Vec<u8>)>, Fault> {
-    rewrite_request(&target(rewrite, request), request, site.encoded_slashes)?;
-    let reached = site.routes.iter().position(|route| request.meets(&route.matcher));
-    let takes_unmasked = |route: &Route| {
-        route.matcher.matches(request.method(), &request.unmasked).is_some()
-            && request.meets_when(&route.matcher)
-    };
-    if !request.unmasked.is_empty() && site.routes.iter().position(takes_unmasked) != reached {
-        let why = "an encoded slash or a backslash in the rewritten path decides about its rules";
-        return Err(Fault::client(404, why));
-    }
-    if reached.is_some_and(|number| request.is_doubtful(&site.routes[number].matcher)) {
-        return Err(ambiguous_condition());
-    }
-    let is_rule =
-        |&number: &usize| number < at || number > at && site.routes[number].gate.is_some();
-    let mut rules: Vec<_> =
-        reached.filter(is_rule).map(|number| (number, request.path.clone())).into_iter().collect();
-    if !request.take(&site.routes[at].matcher) {
-        // The route's pattern does not match the new path. So the route looks up the whole path,
-        // without its leading slash.
-        request.rest = request.path.len().min(1)..request.path.len();
-    }
-    rules.extend(site.rules_above(at, request, second)?);
-    Ok(rules)
 }
 
 /// Returns the fault for a query such as `a=1&a=2`, if a route with access rules requires `a=1`.

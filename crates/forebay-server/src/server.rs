@@ -21,7 +21,8 @@ use forebay_net::privileges::{Identity, PrivilegeError};
 use forebay_net::systemd::{InheritError, Inherited, Notify};
 use forebay_net::thread::{Settings, Thread};
 use forebay_net::tls::TicketKeys;
-use forebay_process::keep_to;
+use forebay_process::{RootEvent, keep_to, seal_root};
+use rustix::process::{getpid, kill_process};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -47,6 +48,8 @@ pub enum StartError {
     Privileges(PrivilegeError),
     /// The system refused a thread, an event loop, a copy of a socket, or a signal handler.
     System(io::Error),
+    /// The processes that stay root have ended, which this process cannot start again.
+    LostRoot,
     /// The running server does not hand over to this process.
     Takeover(TakeoverError),
 }
@@ -60,6 +63,7 @@ impl fmt::Display for StartError {
             Self::Privileges(error) => error.fmt(f),
             Self::System(error) => write!(f, "cannot start: {error}"),
             Self::Takeover(error) => error.fmt(f),
+            Self::LostRoot => f.write_str("the processes that stay root have ended"),
         }
     }
 }
@@ -105,6 +109,8 @@ pub struct Server {
     succession: Succession,
     notify: Notify,
     runtime: Rc<Runtime>,
+    /// True after the processes that stay root were lost.
+    lost_root: Arc<AtomicBool>,
     /// `None` after serving has begun.
     early_signals: Option<EarlySignals>,
 }
@@ -164,6 +170,7 @@ impl Server {
             is_ready: Arc::default(),
             notify,
             runtime: Rc::new(runtime),
+            lost_root: Arc::default(),
             early_signals: Some(early_signals),
         })
     }
@@ -208,6 +215,16 @@ impl Server {
                  have no effect, and reloads read no file that only root may read"
             ));
         }
+        let (errors, lost) = (self.errors(), self.lost_root.clone());
+        let report = move |event| match event {
+            RootEvent::Restarted(text) => errors.error(&text),
+            RootEvent::Lost(text) => {
+                errors.error(&format!("{text}; Forebay ends, so that it can be started anew"));
+                lost.store(true, Ordering::Relaxed);
+                let _ = kill_process(getpid(), rustix::process::Signal::TERM);
+            }
+        };
+        seal_root(report).map_err(StartError::System)?;
         identity.assume().map_err(StartError::Privileges)
     }
 
@@ -307,7 +324,8 @@ impl Server {
                 let _ = thread.join();
             }
         }
-        Ok(())
+        let has_lost = self.lost_root.load(Ordering::Relaxed);
+        if has_lost { Err(StartError::LostRoot) } else { Ok(()) }
     }
 
     /// Continues to serve for the configured time, or until another signal to stop. During this

@@ -465,7 +465,7 @@ impl Stream {
     /// Waits until the client has cancelled the request or reset its connection.
     pub async fn cancelled(&self) {
         if self.left().await == Left::Closed {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 

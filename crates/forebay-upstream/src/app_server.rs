@@ -198,11 +198,14 @@ impl Session<'_> {
 
     /// Sends a reply to the client, up to its announced length or to the end of the connection.
     async fn pass_reply(&self, exchange: &mut Exchange, inbox: &mut Vec<u8>) -> Result<(), Fault> {
-        let limit = OutputLimit::new(self.origin.settings.max_output, Fault::backend);
+        let limit =
+            OutputLimit::new(self.origin.settings.max_output, Fault::backend, &self.origin.thread);
         let output = Output::of_server(&exchange.request, limit);
         let mut pump = ReplyPump::new(output, &mut exchange.reply);
         loop {
-            let read = pump.next(async || self.backend.read(self.socket, inbox).await).await??;
+            let limit = pump.silence(self.backend);
+            let read = async || self.backend.read_within(self.socket, inbox, limit).await;
+            let read = pump.next(read).await??;
             if read == 0 && pump.output().is_empty() {
                 return Err(self.backend.cut_off(false));
             }

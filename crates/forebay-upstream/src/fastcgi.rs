@@ -218,7 +218,7 @@ impl Fastcgi {
         inbox: &mut Vec<u8>,
     ) -> Result<bool, Fault> {
         let mut decoder = Decoder::new(ID);
-        let limit = OutputLimit::new(self.settings.max_output, Fault::backend);
+        let limit = OutputLimit::new(self.settings.max_output, Fault::backend, &self.thread);
         let output = Output::Parsed(ScriptReply::new(limit));
         let mut pump = ReplyPump::new(output, &mut exchange.reply);
         let mut any = false;
@@ -257,7 +257,8 @@ impl Fastcgi {
             if any {
                 socket.acknowledge();
             }
-            match pump.next(async || backend.read(socket, inbox).await).await? {
+            let limit = pump.silence(backend);
+            match pump.next(async || backend.read_within(socket, inbox, limit).await).await? {
                 Ok(0) => return Err(backend.cut_off(any)),
                 Ok(_) => any = true,
                 Err(fault) if any => return Err(fault.retry(Retry::No)),

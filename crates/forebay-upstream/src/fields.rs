@@ -35,7 +35,7 @@ pub fn append_request_fields(out: &mut Vec<u8>, request: &Request, changes: Chan
         is_replaced(field)
             || claims.are_forged(field, &request.head, bytes)
             || disguises.as_ref().is_some_and(|disguises| disguises.have(field))
-            || skips_prefix && is_about_prefix(field, request)
+            || depends_on_backend(field, request, skips_prefix)
     });
     if !request.is_changed(b"x-forwarded-for") {
         append_chain(out, request);
@@ -63,11 +63,11 @@ pub const PREFIX: &[u8] = b"x-forwarded-prefix";
 /// Name of the field with the target of WebDAV's MOVE and COPY.
 pub const DESTINATION: &[u8] = b"destination";
 
-/// Returns true if the value of `field` depends on `strip_prefix`: `X-Forwarded-Prefix`, or the
-/// `Destination` of MOVE and COPY.
-fn is_about_prefix(field: &Field, request: &Request) -> bool {
+/// Returns true if `http::prefix` writes the field instead: the `Destination` of MOVE and COPY, and
+/// with `strip_prefix` also `X-Forwarded-Prefix`.
+fn depends_on_backend(field: &Field, request: &Request, skips_prefix: bool) -> bool {
     let name = field.name.of(&request.bytes);
-    name.eq_ignore_ascii_case(PREFIX) && !request.is_changed(PREFIX)
+    skips_prefix && name.eq_ignore_ascii_case(PREFIX) && !request.is_changed(PREFIX)
         || name.eq_ignore_ascii_case(DESTINATION) && has_destination(request)
 }
 

@@ -7,7 +7,7 @@
 use forebay_net::fault::Fault;
 use forebay_server::reply::Reply;
 use forebay_wire::cgi::{NphHead, NphParser};
-use forebay_wire::http1::{BodyDecoder, HeadError, Http1Limits, KnownField, encode};
+use forebay_wire::http1::{BodyDecoder, HeadError, KnownField, encode};
 use forebay_wire::reply::{ReplyError, ReplyReader, ReplyStep};
 
 use crate::fields::{end_head, inform, note_live};
@@ -46,7 +46,7 @@ impl NphReply {
         Self {
             source,
             closes,
-            heads: ReplyReader::new(NphParser::new(Http1Limits::default(), to_head)),
+            heads: ReplyReader::new(NphParser::new(limit.heads, to_head)),
             head: NphHead::default(),
             output: Vec::with_capacity(8 * 1024),
             body: None,

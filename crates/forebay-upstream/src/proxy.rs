@@ -16,7 +16,7 @@ use forebay_server::tunnel::Tunnel;
 use forebay_wire::http1::RequestFraming;
 
 use crate::http::attempt::{ProxyAttempt, ProxySettings};
-use crate::http::prefix;
+use crate::http::prefix::{self, BackendView};
 use crate::http::rewrite::Rewrite;
 pub use crate::http::scope_line::ScopeLine;
 pub use crate::http::variables::Variables;
@@ -106,13 +106,11 @@ impl Proxy {
 
     /// Sends the request to one of the backends. After a successful upgrade, opens the tunnel.
     async fn forward(&self, exchange: &mut Exchange) -> Result<(), Fault> {
-        let is_upgrade = upgrade::is_requested(&exchange.request);
-        if is_upgrade {
-            upgrade::refuse_body(&exchange.body)?;
-        }
-        if let Some(prefix) = &self.settings.strip_prefix {
-            prefix::check(&exchange.request, prefix)?;
-        }
+        // With a body, the request is an ordinary one: a tunnel would begin after the body, and
+        // backends disagree about its end. `Upgrade` only offers, so it may be ignored.
+        let is_upgrade = exchange.body.framing() == RequestFraming::None
+            && upgrade::is_requested(&exchange.request);
+        prefix::check(&exchange.request, self.settings.strip_prefix.as_deref())?;
         let wanted =
             self.settings.sticky.as_ref().and_then(|sticky| sticky.wanted(&exchange.request));
         let is_repeatable =
@@ -229,21 +227,27 @@ impl Origin for Proxy {
 
 /// Appends the head that backend number `index` would receive over HTTP/2, one field in each line.
 pub fn append_http2_head(out: &mut Vec<u8>, request: &Request, plan: &conf::Proxy, index: usize) {
-    let Some(backend) = plan.upstream.to.get(index) else { return };
-    let is_named = plan.host == conf::HostField::Backend;
-    let mut head = RequestHead::new(request, is_named.then_some(&backend.authority[..]));
-    head.write(request, plan.strip_prefix.as_deref(), upgrade::is_requested(request));
-    let scheme: &[u8] = if backend.https { b"https" } else { b"http" };
-    head.append(out, scheme);
+    let view = view_of(plan, index);
+    let mut head = RequestHead::new(request, view.host);
+    head.write(request, view, upgrade::is_requested(request));
+    head.append(out, if view.https { b"https" } else { b"http" });
 }
 
 /// Appends the head that backend number `index` would receive over HTTP/1.1.
 pub fn append_head(out: &mut Vec<u8>, request: &Request, plan: &conf::Proxy, index: usize) {
-    let is_named = plan.host == conf::HostField::Backend;
-    let host =
-        plan.upstream.to.get(index).filter(|_| is_named).map(|backend| &backend.authority[..]);
     let is_upgrade = upgrade::is_requested(request);
-    http1::head::append_head(out, request, plan.strip_prefix.as_deref(), host, is_upgrade);
+    http1::head::append_head(out, request, view_of(plan, index), is_upgrade);
+}
+
+/// How backend number `index` would see the resources that clients name.
+fn view_of(plan: &conf::Proxy, index: usize) -> BackendView<'_> {
+    let backend = plan.upstream.to.get(index);
+    let is_named = plan.host == conf::HostField::Backend;
+    BackendView {
+        strip_prefix: plan.strip_prefix.as_deref(),
+        host: backend.filter(|_| is_named).map(|backend| &backend.authority[..]),
+        https: backend.is_some_and(|backend| backend.https),
+    }
 }
 
 /// Appends the head that `hosts/asgi.py` would receive.

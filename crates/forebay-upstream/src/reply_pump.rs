@@ -6,6 +6,8 @@
 //! [`PAUSE`]. Backends with HTTP or AJP frame their replies. [`FramedPump`] sends such replies
 //! after each read, directly from the receive buffer and without a timer.
 
+use std::time::Duration;
+
 use forebay_net::fault::{Fault, Retry};
 use forebay_net::socket::Socket;
 use forebay_server::reply::Reply;
@@ -44,6 +46,11 @@ impl<'a> ReplyPump<'a> {
             self.output.flush(self.reply).await?;
         }
         Ok(read().await)
+    }
+
+    /// Returns the time limit between two reads from `backend`.
+    pub fn silence(&self, backend: &Backend) -> Duration {
+        backend.silence_of(self.reply)
     }
 
     /// Processes the next piece of output.
@@ -107,7 +114,8 @@ impl FramedPump<'_> {
             reply.flush().await?;
         }
         make_room(inbox, used);
-        let read = self.backend.read(self.socket, inbox).await;
+        let limit = self.backend.silence_of(reply);
+        let read = self.backend.read_within(self.socket, inbox, limit).await;
         let read = read.map_err(|fault| if self.any { fault.retry(Retry::No) } else { fault })?;
         self.any |= read > 0;
         Ok(read)

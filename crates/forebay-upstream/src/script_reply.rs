@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use forebay_net::fault::Fault;
 use forebay_net::limit::Limit;
+use forebay_net::thread::Thread;
 use forebay_server::reply::{Length, Reply, is_unbuffered_field};
 use forebay_wire::Span;
-use forebay_wire::cgi::{ReplyHead, ReplyParser};
+use forebay_wire::cgi::{CgiError, ReplyHead, ReplyParser};
 use forebay_wire::http1::{Field, Http1Limits, KnownField};
-use forebay_wire::reply::{ReplyReader, ReplyStep};
+use forebay_wire::reply::{ReplyError, ReplyReader, ReplyStep};
 use forebay_wire::sendfile;
 
 use crate::fields::note_live;
@@ -39,12 +40,19 @@ pub struct OutputLimit {
     most: u64,
     left: u64,
     blame: Blame,
+    /// Limits of the reply's head.
+    pub heads: Http1Limits,
 }
 
 impl OutputLimit {
     /// Creates a limit of `most` bytes. `blame` names the side at fault if there are more.
-    pub fn new(most: u64, blame: Blame) -> Self {
-        Self { most, left: most, blame }
+    pub fn new(most: u64, blame: Blame, thread: &Thread) -> Self {
+        Self { most, left: most, blame, heads: thread.settings().reply_limits() }
+    }
+
+    /// Returns the fault of a malformed or too large head.
+    pub fn head_fault(&self, message: String, is_too_large: bool) -> Fault {
+        head_fault(self.blame, message, is_too_large)
     }
 
     /// Returns the fault of an invalid reply.
@@ -64,6 +72,15 @@ impl OutputLimit {
         })?;
         Ok(())
     }
+}
+
+/// Returns the fault of a malformed or too large head of a reply.
+pub fn head_fault(blame: Blame, message: String, is_too_large: bool) -> Fault {
+    if !is_too_large {
+        return blame(502, message);
+    }
+    let keys = "; raise reply_head_size or reply_fields of [server.limits]";
+    blame(502, message + keys).limited_by(Limit::ReplyHead)
 }
 
 /// A reply that is built from the output of one script.
@@ -96,7 +113,7 @@ impl ScriptReply {
     /// malformed or excessive output.
     pub fn new(limit: OutputLimit) -> Self {
         Self {
-            heads: ReplyReader::new(ReplyParser::new(Http1Limits::default())),
+            heads: ReplyReader::new(ReplyParser::new(limit.heads)),
             head: ReplyHead { fields: Vec::with_capacity(USUAL_FIELDS), ..ReplyHead::default() },
             output: Vec::new(),
             stage: Stage::Head,
@@ -145,7 +162,11 @@ impl ScriptReply {
         self.output.extend_from_slice(output);
         while self.stage == Stage::Head {
             let step = self.heads.read(&self.output, &mut self.head);
-            match step.map_err(|error| self.limit.fault(self.describe(&format!("{error} in"))))? {
+            let step = step.map_err(|error| {
+                let is_too_large = error == ReplyError::Head(CgiError::TooLarge);
+                self.limit.head_fault(self.describe(&format!("{error} in")), is_too_large)
+            })?;
+            match step {
                 ReplyStep::Partial => return Ok(()),
                 ReplyStep::Interim(end) => {
                     self.inform(reply).await?;

@@ -3,10 +3,8 @@
 //! Upgrades to another HTTP version or to TLS are ignored, because requests in such a tunnel would
 //! bypass the routes. The RFC permits this.
 
-use forebay_net::fault::Fault;
 use forebay_net::head::Request;
-use forebay_server::body::Body;
-use forebay_wire::http1::{Field, KnownField, RequestFraming, encode};
+use forebay_wire::http1::{Field, KnownField, encode};
 
 /// Returns true if the request asks for an upgrade that Forebay forwards. Returns false if one of
 /// the requested protocols is HTTP or TLS, because requests in such a tunnel would bypass the
@@ -15,15 +13,6 @@ pub fn is_requested(request: &Request) -> bool {
     request.head.upgrade
         && protocols(&request.head.fields, &request.bytes).next().is_some()
         && !protocols(&request.head.fields, &request.bytes).any(is_http_or_tls)
-}
-
-/// Refuses an upgrade with a body. The tunnel begins after the body, and backends disagree about
-/// the end of the body.
-pub fn refuse_body(body: &Body) -> Result<(), Fault> {
-    match body.framing() {
-        RequestFraming::None => Ok(()),
-        _ => Err(Fault::client(400, "an upgrade request with a body")),
-    }
 }
 
 /// Appends `Connection: upgrade`, and the `Upgrade` fields of `fields`. Appends nothing if `fields`

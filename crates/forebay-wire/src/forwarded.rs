@@ -137,10 +137,15 @@ impl Element {
         } else if name.eq_ignore_ascii_case(b"by") {
             node(value).ok_or(Malformed)?;
         } else if name.eq_ignore_ascii_case(b"proto") {
-            self.https = Some(value.eq_ignore_ascii_case(b"https"));
+            self.https = Some(is_secure_scheme(value));
         }
         Ok(())
     }
+}
+
+/// Returns true if a scheme that a proxy names means TLS. For a WebSocket, some proxies write `wss`.
+pub fn is_secure_scheme(scheme: &[u8]) -> bool {
+    [&b"https"[..], b"wss"].iter().any(|secure| scheme.eq_ignore_ascii_case(secure))
 }
 
 /// Parses the value of `for` or `by`: a node with an optional port. The port is checked, but is not

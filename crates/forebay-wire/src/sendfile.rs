@@ -16,22 +16,47 @@ pub enum NamedFile {
     File(Vec<u8>),
 }
 
-/// Returns the file that a reply's field lines name, and the lines that remain valid for this file.
-/// Returns `None` if the lines name no file.
-pub fn find(lines: &[u8]) -> Option<(NamedFile, Vec<u8>)> {
+/// The file that a reply's field lines name.
+pub fn named_file(lines: &[u8]) -> Option<NamedFile> {
     let mut place = None;
-    let mut fields = Vec::new();
-    for line in lines.split_inclusive(|&b| b == b'\n') {
+    for line in lines.split(|&b| b == b'\n').filter(|line| is_for_gateway(line)) {
         let Some(colon) = memchr::memchr(b':', line) else { continue };
-        let value = || line[colon + 1..].trim_ascii().to_vec();
+        let value = line[colon + 1..].trim_ascii();
         match &line[..colon].to_ascii_lowercase()[..] {
-            b"x-accel-redirect" => place = Some(NamedFile::Uri(value())),
-            b"x-sendfile" => place = place.or_else(|| Some(NamedFile::File(value()))),
-            name if is_of_the_body(name) => {}
-            _ => fields.extend_from_slice(line),
+            b"x-accel-redirect" => place = Some(NamedFile::Uri(escape_unencoded(value))),
+            b"x-sendfile" => place = place.or_else(|| Some(NamedFile::File(value.to_vec()))),
+            _ => {}
         }
     }
-    place.map(|place| (place, fields))
+    place
+}
+
+/// The lines that remain valid if a file replaces the reply's body.
+pub fn lines_for_file(lines: &[u8]) -> Vec<u8> {
+    let lines = lines.split_inclusive(|&b| b == b'\n');
+    let is_kept = |line: &&[u8]| {
+        let colon = memchr::memchr(b':', line);
+        colon.is_some_and(|colon| !is_of_the_body(&line[..colon].to_ascii_lowercase()))
+    };
+    lines.filter(is_kept).flatten().copied().collect()
+}
+
+/// Percent-encodes the bytes of `path` that cannot stand in a request target. Applications name
+/// files as in `/files/a b.txt`, without an encoding, and nginx takes such names. A `%` that begins
+/// no escape and a `#` are part of the name, because a path in a field has no fragment.
+pub fn escape_unencoded(path: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(path.len());
+    for (at, &byte) in path.iter().enumerate() {
+        let begins_escape =
+            || path.get(at + 1..at + 3).is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit));
+        match byte {
+            b'%' if begins_escape() => out.push(byte),
+            b'%' | b'#' => out.extend_from_slice(format!("%{byte:02X}").as_bytes()),
+            _ if byte.is_ascii_graphic() => out.push(byte),
+            _ => out.extend_from_slice(format!("%{byte:02X}").as_bytes()),
+        }
+    }
+    out
 }
 
 /// Removes the fields that only concern a gateway, `X-Accel-*` and `X-Sendfile`, from the lines
@@ -56,18 +81,20 @@ pub fn is_for_gateway(line: &[u8]) -> bool {
         && (starts_with(b"x-accel-") || starts_with(b"x-sendfile"))
 }
 
-/// Returns true if the field `name` describes the body that the file replaces, or is an instruction
-/// to the gateway.
+/// Returns true if the field `name` describes the body that the file replaces.
 fn is_of_the_body(name: &[u8]) -> bool {
-    const NAMES: [&[u8]; 6] = [
-        b"accept-ranges",
+    const NAMES: [&[u8]; 9] = [
+        b"content-digest",
         b"content-encoding",
+        b"content-md5",
         b"content-range",
         b"date",
+        b"digest",
         b"etag",
         b"last-modified",
+        b"repr-digest",
     ];
-    NAMES.contains(&name) || name.starts_with(b"x-accel-")
+    NAMES.contains(&name)
 }
 
 impl NamedFile {
@@ -98,12 +125,28 @@ mod tests {
 
     #[test]
     fn fields_of_the_dropped_body_do_not_go_with_the_file() {
-        let lines = b"Content-Type: text/x\r\nETag: \"a\"\r\nX-Sendfile: /srv/a\r\n\
-            X-Accel-Buffering: no\r\nSet-Cookie: a=b\r\n";
-        let (place, fields) = find(lines).unwrap();
-        assert_eq!(place, NamedFile::File(b"/srv/a".to_vec()));
-        assert_eq!(fields, b"Content-Type: text/x\r\nSet-Cookie: a=b\r\n");
-        assert_eq!(find(b"Content-Type: text/x\r\n"), None);
+        let lines = b"Content-Type: text/x\r\nETag: \"a\"\r\nSet-Cookie: a=b\r\n";
+        assert_eq!(lines_for_file(lines), b"Content-Type: text/x\r\nSet-Cookie: a=b\r\n");
+        let named = |lines: &[u8]| named_file(lines);
+        assert_eq!(
+            named(b"A: b\r\nX-Sendfile: /srv/a\r\n"),
+            Some(NamedFile::File(b"/srv/a".into()))
+        );
+        assert_eq!(named(b"Content-Type: text/x\r\nX-Accel-Buffering: no\r\n"), None);
+    }
+
+    #[test]
+    fn unencoded_names_are_encoded() {
+        for (name, target) in [
+            ("/a b.txt", "/a%20b.txt"),
+            ("/\u{fc}.txt", "/%C3%BC.txt"),
+            ("/a%20b", "/a%20b"),
+            ("/100%", "/100%25"),
+            ("/100% x#1", "/100%25%20x%231"),
+            ("/a?b=c d", "/a?b=c%20d"),
+        ] {
+            assert_eq!(escape_unencoded(name.as_bytes()), target.as_bytes(), "{name}");
+        }
     }
 
     #[test]

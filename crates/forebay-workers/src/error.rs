@@ -1,7 +1,9 @@
 //! The reasons why a request gets no worker or no complete reply.
 
+use forebay_process::StartError;
 use nix::sys::signal::Signal;
 use std::fmt;
+use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
@@ -123,6 +125,12 @@ impl fmt::Display for Exit {
             },
         }
     }
+}
+
+/// The error of a process that is not started because its user may not run it.
+pub(crate) fn refused_start(refused: &StartError) -> io::Error {
+    let text = format!("{}; {}", refused.what(), refused.advice());
+    io::Error::new(io::ErrorKind::PermissionDenied, text)
 }
 
 #[cfg(test)]

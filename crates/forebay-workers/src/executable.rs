@@ -1,56 +1,116 @@
 //! Searches for programs as the system does.
 
-use std::io::ErrorKind;
+use forebay_process::{Person, Refusal, Right};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 
 /// The reason why a program cannot be run, and a remedy for the user.
 #[derive(Debug)]
 pub(crate) struct Absent {
     pub(crate) what: String,
     pub(crate) help: String,
+    /// True if this process may not look, so that the program may be there for another user.
+    pub(crate) is_hidden: bool,
+}
+
+/// Why `person` cannot run `program` in `dir`, although it exists: the program, the interpreter of
+/// its first line, the directory, or a directory above one of them. `None` if nothing stops it, or if
+/// this process cannot see.
+pub(crate) fn refusal(
+    person: &Person,
+    program: &str,
+    (env, dir): (&[(String, String)], &Path),
+) -> Option<Refusal> {
+    let refused = person.refusal(dir, Right::Run);
+    if refused.is_some() {
+        return refused;
+    }
+    let mut first = None;
+    for place in places(program, env, dir).into_iter().filter(|place| is_program(place)) {
+        let place = path::absolute(place).ok()?;
+        let interpreter = || person.refusal(&interpreter_of(&place)?, Right::Run);
+        match person.refusal(&place, Right::Run).or_else(interpreter) {
+            // The system goes on to the next directory of PATH after a program that the user may
+            // not run.
+            Some(refused) => first = first.or(Some(refused)),
+            None => return None,
+        }
+    }
+    first
+}
+
+/// The interpreter in the first line of a script, if the line names one by its path.
+fn interpreter_of(program: &Path) -> Option<PathBuf> {
+    let mut start = [0; 256];
+    let length = File::open(program).ok()?.read(&mut start).ok()?;
+    let line = start[..length].strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
+    let word = line.trim_ascii().split(u8::is_ascii_whitespace).next()?;
+    let path = Path::new(OsStr::from_bytes(word));
+    path.is_absolute().then(|| path.to_owned())
+}
+
+/// False only if there is certainly no such directory.
+pub(crate) fn may_be_directory(dir: &Path) -> bool {
+    match dir.metadata() {
+        Ok(found) => found.is_dir(),
+        Err(error) => error.kind() == ErrorKind::PermissionDenied,
+    }
 }
 
 /// Returns the path of `program` for a process that starts in `dir`. `env` contains the variables
 /// that are added to the inherited environment. The error says why `program` cannot be run.
 pub(crate) fn find(program: &str, env: &[(String, String)], dir: &Path) -> Result<PathBuf, Absent> {
-    let places: Vec<PathBuf> = if program.contains('/') {
-        vec![dir.join(program)]
-    } else {
-        let own = env.iter().rfind(|(name, _)| name == "PATH").map(|(_, path)| path.into());
-        let path =
-            own.or_else(|| std::env::var_os("PATH")).unwrap_or_else(|| "/bin:/usr/bin".into());
-        std::env::split_paths(&path).map(|place| dir.join(place).join(program)).collect()
-    };
-    let is_program = |mode: u32| mode & 0o111 != 0;
+    let places = places(program, env, dir);
     let files = || places.iter().filter(|file| file.is_file());
-    let mode = |file: &Path| file.metadata().map_or(0, |found| found.permissions().mode());
-    if let Some(file) = files().find(|file| is_program(mode(file))) {
+    if let Some(file) = files().find(|file| is_program(file)) {
         return Ok(file.clone());
     }
-    Err(match files().next() {
-        Some(file) => Absent {
-            what: format!("{} may not be run: it has no run bit", file.display()),
-            help: format!("chmod +x {}, or name another program", file.display()),
-        },
-        None if program.contains('/') => Absent {
-            what: match places[0].metadata() {
-                Err(error) if is_hidden(&error) => {
+    let is_hidden = places.iter().any(|place| {
+        place.metadata().is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+    });
+    let (what, help) = match files().next() {
+        Some(file) => (
+            format!("{} may not be run: it has no run bit", file.display()),
+            format!("chmod +x {}, or name another program", file.display()),
+        ),
+        None if program.contains('/') => (
+            match places[0].metadata() {
+                Err(error) if may_exist(&error) => {
                     format!("the program {} cannot be reached: {error}", places[0].display())
                 }
                 _ => format!("there is no program {}", places[0].display()),
             },
-            help: "install it, say where it is, or check the permissions on the way".to_owned(),
-        },
-        None => Absent {
-            what: format!("there is no program {program} in PATH"),
-            help: format!("install {program}, or add its directory to PATH"),
-        },
-    })
+            "install it, say where it is, or check the permissions on the way".to_owned(),
+        ),
+        None => (
+            format!("there is no program {program} in PATH"),
+            format!("install {program}, or add its directory to PATH"),
+        ),
+    };
+    Err(Absent { what, help, is_hidden })
+}
+
+/// The paths that the system tries for a program, in order.
+fn places(program: &str, env: &[(String, String)], dir: &Path) -> Vec<PathBuf> {
+    if program.contains('/') {
+        return vec![dir.join(program)];
+    }
+    let own = env.iter().rfind(|(name, _)| name == "PATH").map(|(_, path)| path.into());
+    let path = own.or_else(|| std::env::var_os("PATH")).unwrap_or_else(|| "/bin:/usr/bin".into());
+    std::env::split_paths(&path).map(|place| dir.join(place).join(program)).collect()
+}
+
+/// True for a file with a run bit.
+fn is_program(file: &Path) -> bool {
+    file.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
 /// Returns true if the file may exist although it could not be inspected.
-fn is_hidden(error: &std::io::Error) -> bool {
+fn may_exist(error: &std::io::Error) -> bool {
     !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 

@@ -109,7 +109,11 @@ fn start_by(
 ) -> io::Result<(Child, OwnedFd)> {
     // Look for the program here, so that a missing program gives the same error with and without a
     // helper.
-    program(command, spec)?;
+    // What this process cannot see, the user of the worker may.
+    match program(command, spec) {
+        Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(error),
+        _ => {}
+    }
     let mut launch = launch_of(command, spec, place);
     launch.files = found_descriptors().filter(|_| spec.limits.open_files.is_none());
     let variables = environment(spec);
@@ -128,7 +132,10 @@ fn start_by(
 fn program(command: &Command, spec: &AppSpec) -> io::Result<PathBuf> {
     let name = command.get_program().to_string_lossy();
     let found = executable::find(&name, &spec.env, spec.kind.dir());
-    path::absolute(found.map_err(|absent| io::Error::new(io::ErrorKind::NotFound, absent.what))?)
+    path::absolute(found.map_err(|absent| {
+        let hidden = absent.is_hidden.then_some(io::ErrorKind::PermissionDenied);
+        io::Error::new(hidden.unwrap_or(io::ErrorKind::NotFound), absent.what)
+    })?)
 }
 
 /// Returns the command with the environment and directory of workers, and with the user and limits

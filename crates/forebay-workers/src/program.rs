@@ -19,10 +19,8 @@ use crate::spec::Workers;
 use crate::stderr::WorkerLog;
 use crate::supervisor::{Command, Handle};
 use crate::thread::FirstStart;
-use forebay_process::Identity;
-use forebay_process::ProcessLimits;
 use forebay_process::cgroup::{CgroupLimits, LimitedCgroup};
-use forebay_process::{Severity, StartError};
+use forebay_process::{Identity, Person, ProcessLimits, Refusal, Severity, StartError};
 use instance_pool::{InstancePool, Taken};
 use kind::InstanceKind;
 use nix::unistd::Uid;
@@ -310,7 +308,7 @@ impl ProgramSpec {
     /// starts the program.
     pub fn check(&self, as_root: bool) -> Result<(), StartError> {
         let wrong = |what: String| StartError::new(&self.name, what);
-        if !self.dir.is_dir() {
+        if !executable::may_be_directory(&self.dir) {
             let error = wrong(format!("{} is no directory", self.dir.display())).at(&["dir"]);
             return Err(error.help("set `dir` to one"));
         }
@@ -335,9 +333,21 @@ impl ProgramSpec {
         // process starts.
         if !program.contains('{')
             && let Err(absent) = executable::find(&program, &env, &self.dir)
+            && !absent.is_hidden
         {
             return Err(wrong(absent.what).at(&["run", "0"]).help(absent.help));
         }
         Identity::look_up(&self.name, self.user.as_deref(), self.group.as_deref()).map(drop)
+    }
+
+    /// Why `person`, who runs the program, could not start it, although all that
+    /// [`check`](ProgramSpec::check) asks for exists.
+    pub fn refusal(&self, person: &Person) -> Option<StartError> {
+        let in_dir = |text: &str| text.replace("{dir}", &self.dir.to_string_lossy());
+        let program = in_dir(self.run.first()?);
+        let env: Vec<_> = self.env.iter().map(|(n, value)| (n.clone(), in_dir(value))).collect();
+        let Refusal { message, help, .. } =
+            executable::refusal(person, &program, (&env, &self.dir))?;
+        Some(StartError::new(&self.name, message).at(&["run", "0"]).help(help))
     }
 }

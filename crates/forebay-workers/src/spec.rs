@@ -1,10 +1,8 @@
 //! The description of an application and the rules for its workers.
 
 use crate::executable;
-use forebay_process::Identity;
-use forebay_process::ProcessLimits;
-use forebay_process::StartError;
 use forebay_process::cgroup::CgroupLimits;
+use forebay_process::{Identity, Person, ProcessLimits, Refusal, Right, StartError};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -84,7 +82,7 @@ impl AppSpec {
     pub fn check(&self) -> Result<(), StartError> {
         let wrong = |what: String| StartError::new(&self.name, what);
         let dir = self.kind.dir();
-        if !dir.is_dir() {
+        if !executable::may_be_directory(dir) {
             let error = wrong(format!("{} is no directory", dir.display())).at(&["dir"]);
             return Err(error.help("set `dir` to the one with the application"));
         }
@@ -94,11 +92,29 @@ impl AppSpec {
             return Err(error.help("the maximum must be at least 1 and not below the minimum"));
         }
         let interpreter = self.kind.interpreter();
-        if let Err(absent) = executable::find(&interpreter, &self.env, dir) {
+        if let Err(absent) = executable::find(&interpreter, &self.env, dir)
+            && !absent.is_hidden
+        {
             let key = self.kind.interpreter_key();
             return Err(wrong(absent.what).at(key).help(absent.help));
         }
         Identity::look_up(&self.name, self.user.as_deref(), self.group.as_deref()).map(drop)
+    }
+
+    /// Why `person`, who runs the workers, could not start them, although all that
+    /// [`check`](AppSpec::check) asks for exists.
+    pub fn refusal(&self, person: &Person) -> Option<StartError> {
+        let interpreter = self.kind.interpreter();
+        let place = (&*self.env, self.kind.dir());
+        let refused = executable::refusal(person, &interpreter, place);
+        let (key, refused) = match &self.kind {
+            Kind::Psgi { file, .. } if refused.is_none() => {
+                (&["file"] as &[_], person.refusal(file, Right::Read))
+            }
+            _ => (self.kind.interpreter_key(), refused),
+        };
+        let Refusal { message, help, .. } = refused?;
+        Some(StartError::new(&self.name, message).at(key).help(help))
     }
 }
 

@@ -182,13 +182,7 @@ async fn tell_counts_what_the_script_itself_has_printed() {
         let app = scripts.start_mode(mode);
         for round in 0..3 {
             get(&app, &filler).await;
-            let expected = match mode {
-                // BEGIN blocks run only once, when the script is compiled.
-                PerlMode::Registry | PerlMode::RegistryPrefork if round > 0 => {
-                    expected.replace("abc", "").replace("3 10003", "0 10000")
-                }
-                _ => expected.clone(),
-            };
+            // The BEGIN block prints, so each request starts a new perl.
             let output = get(&app, &tells).await;
             assert_eq!(output.replace('x', ""), expected.replace('x', ""), "{mode:?} {round}");
         }
@@ -268,7 +262,11 @@ async fn a_fastcgi_loop_gets_one_request_each_time_and_ends() {
         }
         assert_eq!(app.status()[0].requests, 12, "{mode:?}");
     }
-    assert_eq!(scripts.log(), "");
+    // CGI::Fast copies %ENV while it is loaded, so scripts with `use CGI::Fast` start a new perl.
+    let log = scripts.log();
+    let is_known =
+        |line: &str| ["cannot be compiled once", "redefined"].iter().any(|w| line.contains(w));
+    assert!(log.lines().all(is_known), "{log}");
 }
 
 #[tokio::test]

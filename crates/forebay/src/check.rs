@@ -11,8 +11,7 @@ use forebay_conf::{ConfError, Plan};
 use forebay_gateway::expect::{self, Outcome, Tested};
 use forebay_gateway::{AppStart, check_spool, check_store, start_helper, try_starts};
 use forebay_net::privileges::{PrivilegeError, drop_privileges, hide_memory};
-use forebay_process::record_descriptors;
-use forebay_process::{Helper, Severity};
+use forebay_process::{Severity, end_root, record_descriptors};
 
 use crate::serve::cores;
 
@@ -168,7 +167,7 @@ fn starts(plan: &Plan) -> bool {
             }
         };
     }
-    Helper::end();
+    end_root();
     all
 }
 

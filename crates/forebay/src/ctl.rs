@@ -5,12 +5,13 @@ mod shown;
 
 use std::fs;
 use std::io::{self, Read, Write};
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use client::{CtlAnswer, CtlServer};
+use client::{CtlAnswer, CtlServer, FindError};
 
 /// Exit codes of the manual: a refused change or wrong usage, and a server that cannot be reached.
 const REFUSED: u8 = 2;
@@ -56,8 +57,13 @@ enum CtlOrder {
     /// Read the configuration file again
     ///
     /// The file is checked as by `forebay check`, and its `expect` tests run. After an error, the
-    /// running configuration stays.
-    Reload,
+    /// running configuration stays. Waits for the outcome.
+    Reload {
+        /// If the configuration has no `admin` that can be used, check it and send SIGHUP to this
+        /// process. The outcome is then only in the log
+        #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+        or_signal: Option<i32>,
+    },
     /// Replace the configuration with another one, until the next reload or restart
     ///
     /// The text is checked as by `forebay check`, and its `expect` tests run. After an error, the
@@ -149,7 +155,15 @@ fn order(args: &CtlArgs) -> Result<String, (u8, String)> {
     let refused = |why: String| (REFUSED, why);
     let config = args.config.as_deref();
     let server = CtlServer::find(args.admin.as_deref(), config, args.token_file.as_deref());
-    let server = server.map_err(refused)?;
+    let server = match (server, &args.order) {
+        (Ok(server), CtlOrder::Reload { or_signal: Some(pid) }) if !server.permits_changes() => {
+            return signal(*pid, config);
+        }
+        (Err(FindError::NoAddress(_)), CtlOrder::Reload { or_signal: Some(pid) }) => {
+            return signal(*pid, config);
+        }
+        (server, _) => server.map_err(|error| refused(error.to_string()))?,
+    };
     let post = |what: &str, body: &Value| {
         server.post(&format!("/control/{what}"), "application/json", None, body.to_string())
     };
@@ -158,7 +172,7 @@ fn order(args: &CtlArgs) -> Result<String, (u8, String)> {
     };
     let answer = match &args.order {
         CtlOrder::Status => server.get("/status.json"),
-        CtlOrder::Reload => post("reload", &json!({})),
+        CtlOrder::Reload { .. } => post("reload", &json!({})),
         CtlOrder::Reset => post("reset", &json!({})),
         CtlOrder::Plan => server.get("/control/plan"),
         CtlOrder::Diff => post("diff", &json!({})),
@@ -200,6 +214,25 @@ fn order(args: &CtlArgs) -> Result<String, (u8, String)> {
         CtlOrder::Diff => shown::difference(&parsed),
         _ => shown::done(&parsed),
     })
+}
+
+/// Checks the configuration, and sends SIGHUP to a server that has no usable `admin`.
+fn signal(pid: i32, config: Option<&Path>) -> Result<String, (u8, String)> {
+    let file = config.unwrap_or(Path::new(client::DEFAULT_FILE));
+    let check =
+        std::env::current_exe().and_then(|own| Command::new(own).arg("check").arg(file).status());
+    let check = check
+        .map_err(|error| (UNREACHABLE, format!("cannot check {}: {error}", file.display())))?;
+    if !check.success() {
+        return Err((REFUSED, format!("{} has an error; nothing has changed", file.display())));
+    }
+    let sent = Pid::from_raw(pid).map(|pid| kill_process(pid, Signal::HUP));
+    if !matches!(sent, Some(Ok(()))) {
+        return Err((UNREACHABLE, format!("cannot send SIGHUP to process {pid}")));
+    }
+    Ok("sent SIGHUP; the outcome is in the log. To see it here, add admin = \
+        \"unix:/run/forebay/admin.sock\" to [server], and restart\n"
+        .to_owned())
 }
 
 /// Returns the difference in a server's answer as text.

@@ -60,6 +60,11 @@ fn main() -> ExitCode {
             return forebay_process::launch(arguments);
         }
         Some(verb) if verb == forebay_process::HELPER => return forebay_process::help(arguments),
+        Some(verb) if verb == forebay_process::ROOT => {
+            // A descriptor that was left open must not reach the processes that it starts.
+            keep_from_programs(3);
+            return forebay_process::supervise_root();
+        }
         Some(verb) if verb == "__keeper" => return forebay_lab::keeper::keep(),
         Some(verb) if verb == forebay_net::log_opener::VERB => {
             return forebay_net::log_opener::open_log(arguments);

@@ -17,8 +17,7 @@ use forebay_net::privileges::{Identity, hide_memory};
 use forebay_net::sys::keep_from_programs;
 use forebay_net::systemd::Inherited;
 use forebay_net::thread::Settings;
-use forebay_process::record_descriptors;
-use forebay_process::{Helper, processors_for, record_processors};
+use forebay_process::{end_root, processors_for, record_descriptors, record_processors};
 use forebay_server::{Server, Wanted};
 use rustix::process::{Signal, getpid, kill_process};
 
@@ -75,7 +74,9 @@ fn log_level(text: &str) -> Result<Level, String> {
 }
 
 pub fn run(args: ServeArgs) -> ExitCode {
-    match serve(args) {
+    let outcome = serve(args);
+    end_root();
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure { code, message }) => {
             let _ = write!(io::stderr(), "{message}");
@@ -208,7 +209,6 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
     );
     live.stop(grace);
     forebay_gateway::wait_for_records();
-    Helper::end();
     outcome.map_err(Failure::start)
 }
 

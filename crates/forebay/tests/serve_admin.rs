@@ -341,7 +341,7 @@ fn backends_are_shown_as_they_are() {
     let slow = vec![ScriptStep::ReadHead, ScriptStep::Signal(go), ScriptStep::ReadToEnd];
     let slow = ScriptedBackend::tcp(vec![slow]);
     let site = format!(
-        "[[site.route]]\npath = \"/slow\"\nproxy = \"http://127.0.0.1:{}\"\n[[site.route]]\n\
+        "[[site.route]]\npath = \"/slow\"\non_abort = \"stop\"\nproxy = \"http://127.0.0.1:{}\"\n[[site.route]]\n\
          proxy = {{ to = [\"{}\", {{ url = \"http://127.0.0.1:{dead}\" }}], fail_timeout = \"1h\" }}\n",
         slow.port(),
         echo.url(),
@@ -406,7 +406,7 @@ fn backends_of_other_protocols_are_shown_too() {
         let (slow_port, dead) = (slow.port(), free_port());
         let to = |to: u16| format!("{protocol} = {{ to = \"127.0.0.1:{to}\"{more} }}\n");
         let site = format!(
-            "[[site.route]]\npath = \"/slow\"\n{}[[site.route]]\n{}",
+            "[[site.route]]\npath = \"/slow\"\non_abort = \"stop\"\n{}[[site.route]]\n{}",
             to(slow_port),
             to(dead)
         );
@@ -425,7 +425,7 @@ fn backends_of_other_protocols_are_shown_too() {
             };
             assert_eq!(rows[0]["address"], format!("127.0.0.1:{slow_port}"), "{protocol}");
             assert_eq!((numbers(0), numbers(1)), ([active, 1, 0], [0, 3, 3]), "{protocol}");
-            assert_eq!(rows[1]["state"], "up", "{protocol}: requests are sent to it");
+            assert_eq!(rows[1]["state"], "down", "{protocol}: it refuses everything");
             let label = format!("site=\"1\",route=\"2\",server=\"1\",address=\"127.0.0.1:{dead}\"");
             assert_eq!(watched.metric(&format!("forebay_backend_failures_total{{{label}}}")), 3);
         };
@@ -441,12 +441,12 @@ fn backends_of_other_protocols_are_shown_too() {
 }
 
 #[test]
-fn an_only_backend_that_fails_is_up_as_requests_are_sent_to_it() {
+fn a_lone_backend_that_refuses_everything_is_down() {
     let dead = free_port();
     let watched = watched("", &format!("[[site.route]]\nproxy = \"http://127.0.0.1:{dead}\"\n"));
     assert_eq!(watched.forebay.get("/").status, 502);
     let backend = &watched.status()["backends"][0];
-    assert_eq!((&backend["state"], &backend["failures"]), (&"up".into(), &1.into()));
+    assert_eq!((&backend["state"], &backend["failures"]), (&"down".into(), &1.into()));
     watched.forebay.stop();
 }
 

@@ -283,10 +283,11 @@ fn clients_that_leave_early_do_not_cost_a_worker_each() {
 }
 
 #[test]
-fn a_worker_is_freed_when_the_client_has_gone() {
+fn a_worker_is_freed_on_request_when_the_client_has_gone() {
     let slow = "#!/usr/bin/perl\nopen my $f, '>', \"$ENV{WHERE}/pid\"; print $f \"$$\\n\"; close $f;\n\
         sleep 1000;\n";
-    let forebay = app(&[("slow.pl", slow)], "workers = 1\nqueue_timeout = \"15s\"");
+    let forebay =
+        app(&[("slow.pl", slow)], "workers = 1\nqueue_timeout = \"15s\"\non_abort = \"stop\"");
     let mut client = forebay.connect();
     client.send("GET /s/slow.pl HTTP/1.1\r\nHost: h\r\n\r\n");
     let pid = forebay.folder.path().join("pid");

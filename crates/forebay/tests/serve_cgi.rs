@@ -365,11 +365,13 @@ fn a_script_that_takes_too_long_ends_with_its_children() {
 }
 
 #[test]
-fn a_script_ends_with_its_client() {
+fn a_script_ends_with_its_client_on_request() {
     let before = format!("{SLEEPER}wait\n");
     let during = format!("{SLEEPER}printf 'Content-Type: text/plain\\n\\nabc'\nwait\n");
     for (name, script) in [("before", before), ("during", during)] {
-        let forebay = cgi(&[(name, &script)]);
+        let route = "[[site.route]]\npath = \"/cgi-bin/*\"\non_abort = \"stop\"\n\
+                     cgi = { dir = \"cgi\", env = { WHERE = \"{tmp}\" } }\n";
+        let forebay = site(scripts(&[(name, &script)]), route);
         let mut client = forebay.connect();
         client.send(format!("GET /cgi-bin/{name} HTTP/1.1\r\nHost: h\r\n\r\n"));
         let pids = written(forebay.folder.path(), "pids");

@@ -390,7 +390,9 @@ fn a_request_on_a_connection_that_closes_does_not_wait_for_itself() {
 
 #[test]
 fn requests_wait_in_a_queue_with_limits() {
-    let keys = format!("{SOCKET}\nconnections = 1\nqueue = 1\nqueue_timeout = \"1s\"");
+    let keys = format!(
+        "{SOCKET}\nconnections = 1\nqueue = 1\nqueue_timeout = \"1s\"\non_abort = \"stop\""
+    );
     let mut forebay = command(&keys);
     let mut busy = forebay.connect();
     busy.send("GET /hang HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -717,8 +719,8 @@ fn the_status_shows_each_process() {
     let mut forebay = serve(
         folder,
         &format!(
-            "[server]\nadmin = \"127.0.0.1:{port}\"\n{}",
-            configuration(&format!("{SOCKET}\nworkers = 2"))
+            "[server]\nadmin = \"127.0.0.1:{port}\"\nadmin_token = \"a-token-of-this-test\"\n{}",
+            configuration(&format!("{SOCKET}\nworkers = 2\non_abort = \"stop\""))
         ),
     );
     let admin = std::net::SocketAddr::from(([127, 0, 0, 1], port));
@@ -742,7 +744,22 @@ fn the_status_shows_each_process() {
     assert_eq!(workers.len(), 2, "{app:#}");
     assert!(workers.iter().any(|w| w["pid"].as_u64() == pid.parse().ok()), "{app:#}");
     let busy = workers.iter().find(|w| w["state"] == "busy").unwrap_or_else(|| panic!("{app:#}"));
-    assert_eq!(busy["current_request"], "GET /hang?q");
+    assert_eq!(busy["current_request"], "GET /hang?...", "visitors' queries need the token");
+    for target in ["/status", "/status.json", "/apps/own"] {
+        for accept in ["text/html", "*/*"] {
+            let ask = |more: &str| {
+                let head =
+                    format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\n");
+                let mut client = Client::connect(admin);
+                client.send(format!("{head}{more}\r\n"));
+                client.reply().text().to_owned()
+            };
+            assert!(!ask("").contains("hang?q"), "{target} {accept}");
+            assert!(!ask("Authorization: Bearer another\r\n").contains("hang?q"), "{target}");
+            let told = ask("Authorization: Bearer a-token-of-this-test\r\n");
+            assert!(told.contains("hang?q"), "{target} {accept}: {told}");
+        }
+    }
     assert!(busy["rss"].as_u64().unwrap() > 1_000_000, "{app:#}");
     assert_eq!((&app["starts"], &app["crashes"]), (&2.into(), &0.into()));
     assert!(app["crash_loop"].is_null());

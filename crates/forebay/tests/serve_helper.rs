@@ -4,7 +4,9 @@
 mod helper;
 mod support;
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::PathBuf;
 use std::process::Command;
 
 use forebay_testkit::folder::Folder;
@@ -214,8 +216,8 @@ fn helped_processes_end_with_the_gateway_and_with_the_helper() {
             of_apps.iter().filter(|pid| runs(**pid)).collect::<Vec<_>>()
         );
         if who_ends == "helper" {
-            assert_eq!(forebay.get("/cgi/who").status, 500, "{}", forebay.output());
-            forebay.wait_for_output("restart Forebay");
+            forebay.wait_for_output("replaces it");
+            all_are_helped(&forebay, "");
         } else {
             assert!(eventually(|| !runs(helper)), "{who_ends}");
         }
@@ -359,4 +361,115 @@ fn a_gateway_that_was_taken_over_gets_no_more_of_the_helper_than_programs_of_its
     assert!(run(daemon, "/", "A=b", "id -u").is_ok(), "it goes on");
     drop(captive.socket);
     assert!(captive.helper.wait().unwrap().success());
+}
+
+/// A Perl script that tells its user, its groups, and which of the paths in its query it can read or
+/// connect to.
+const REACHES: &str = "#!/usr/bin/perl\nuse Socket;\n\
+    print \"Content-Type: text/plain\\n\\n$< $(\";\n\
+    for (split /,/, $ENV{QUERY_STRING}) {\n\
+        print ' reads' if open my $f, '<', $_;\n\
+        socket my $s, PF_UNIX, SOCK_STREAM, 0; print ' connects' if connect $s, pack_sockaddr_un $_;\n\
+        print ' writes' if -w $_ }\n";
+
+#[test]
+fn programs_without_a_user_run_as_the_app_user_and_reach_nothing_of_the_gateway() {
+    if !is_root() {
+        return peer::skip("only root can start a server as another user");
+    }
+    let folder = Folder::new();
+    for name in ["cgi/reaches", "perl/reaches", "bin/reaches"] {
+        folder.script(name, REACHES);
+    }
+    folder.write("keys/account.key", "secret");
+    let keys = folder.path().join("keys");
+    fs::set_permissions(&keys, Permissions::from_mode(0o700)).unwrap();
+    std::os::unix::fs::chown(&keys, Some(number_of(GATEWAY)), None).unwrap();
+    let configuration = format!(
+        "[server]\nuser = \"{GATEWAY}\"\napp_user = \"{APPS}\"\nadmin = \"unix:admin.sock\"\n\
+         [[site]]\nlisten = \"127.0.0.1:0\"\n\
+         [[site.route]]\npath = \"/cgi/*\"\ncgi = \"cgi\"\n\
+         [[site.route]]\npath = \"/perl/*\"\napp = \"perl\"\n\
+         [[site.route]]\npath = \"/bin/*\"\napp = \"bin\"\n\
+         [app.perl]\nkind = \"perl-cgi\"\ndir = \"perl\"\nworkers = 1\n\
+         [app.bin]\nkind = \"cgi-bin\"\ndir = \"bin\"\n\
+         [app.program]\nkind = \"command\"\nuser = \"games\"\nlisten = \"inherit\"\nspeaks = \"http\"\n\
+         run = [\"/bin/sleep\", \"1000\"]\n"
+    );
+    let forebay = support::serve(folder, &configuration);
+    let home = forebay.folder.path();
+    // The socket of another user's application is in a room below /run or the temporary directory.
+    let rooms = ["/run".into(), std::env::temp_dir()].into_iter().flat_map(fs::read_dir);
+    let rooms = rooms.flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    let rooms = rooms.filter(|path| path.to_string_lossy().contains("/forebay-"));
+    let inner = rooms.flat_map(|room| fs::read_dir(room).into_iter().flatten());
+    let sockets = inner.filter_map(|entry| Some(entry.ok()?.path().join("socket")));
+    // Other servers may run on this machine.
+    let is_own = |socket: &PathBuf| {
+        let room = socket.parent().map(fs::metadata);
+        room.is_some_and(|room| room.is_ok_and(|room| room.uid() == number_of("games")))
+    };
+    let sockets: Vec<_> = sockets.filter(is_own).collect();
+    assert!(!sockets.is_empty(), "{}", forebay.output());
+    let mut paths = vec![home.join("keys/account.key"), home.join("admin.sock")];
+    paths.extend(sockets);
+    paths.push(format!("/proc/{}/environ", forebay.process.id()).into());
+    let paths: Vec<_> = paths.iter().map(|path| path.to_string_lossy()).collect();
+    for target in ["/cgi/reaches", "/perl/reaches", "/bin/reaches"] {
+        let reply = forebay.get(&format!("{target}?{}", paths.join(",")));
+        assert_eq!(reply.status, 200, "{target}: {}", forebay.output());
+        let words: Vec<_> = reply.text().split_whitespace().map(str::to_owned).collect();
+        assert_eq!(words[0], number_of(APPS).to_string(), "{target}: {words:?}");
+        let gateway = number_of(GATEWAY).to_string();
+        assert!(!words.contains(&gateway), "{target} keeps a group: {words:?}");
+        let verbs: Vec<_> = words.iter().filter(|word| word.ends_with('s')).collect();
+        assert!(verbs.is_empty(), "{target} reaches something: {words:?}");
+    }
+    stop(forebay);
+}
+
+#[test]
+fn an_application_that_its_user_may_not_run_stops_no_other() {
+    if !is_root() {
+        return peer::skip("only root can start a server as another user");
+    }
+    let folder = Folder::new();
+    folder.script("private/run", "#!/bin/sh\nexec sleep 1000\n");
+    folder.script("open/run", format!("#!{}\n", folder.path().join("private/run").display()));
+    folder.write("private/app.psgi", "sub { [200, [], []] }");
+    fs::set_permissions(folder.path().join("private"), Permissions::from_mode(0o700)).unwrap();
+    for server in ["", "app_user = \"daemon\"\n"] {
+        let command = |run: &str| {
+            format!("kind = \"command\"\nrun = [\"{run}\", \"{{socket}}\"]\nspeaks = \"http\"\n")
+        };
+        for table in [
+            command("private/run"),
+            command("open/run"),
+            "kind = \"python-cgi\"\ndir = \"open\"\npython = \"private/run\"\n".to_owned(),
+            "kind = \"psgi\"\nfile = \"private/app.psgi\"\n".to_owned(),
+            "kind = \"perl-cgi\"\ndir = \"private\"\n".to_owned(),
+        ] {
+            let copy = Folder::new();
+            let mut all = Command::new("cp");
+            all.arg("-a").arg(folder.path().join(".")).arg(copy.path());
+            assert!(all.status().unwrap().success());
+            let text = fs::read_to_string(copy.path().join("open/run")).unwrap();
+            let text = text.replace(folder.path().to_str().unwrap(), copy.path().to_str().unwrap());
+            copy.script("open/run", text);
+            let configuration = format!(
+                "[server]\nuser = \"{GATEWAY}\"\n{server}[[site]]\nlisten = \"127.0.0.1:0\"\n\
+                 [[site.route]]\npath = \"/ok\"\nrespond = \"ok\"\n[[site.route]]\napp = \"x\"\n\
+                 [app.x]\n{table}"
+            );
+            let mut forebay = support::serve(copy, &configuration);
+            assert_eq!(forebay.get("/ok").text(), "ok", "{table}: {}", forebay.output());
+            assert!(forebay.get("/x").status >= 400, "{table}: {}", forebay.output());
+            let private = forebay.folder.path().join("private").display().to_string();
+            forebay.wait_for_output(&format!("may not enter {private}"));
+            // A reload can do what the start could.
+            forebay.signal(rustix::process::Signal::HUP);
+            forebay.wait_for_output("serving by the configuration as it is now");
+            stop(forebay);
+        }
+    }
 }

@@ -16,7 +16,7 @@ use forebay_testkit::process::{Exit, Process, eventually};
 use forebay_testkit::scripted::{ScriptStep, ScriptedBackend};
 use forebay_testkit::stream::Address;
 use rustix::process::Signal;
-use support::proc::{children, waits};
+use support::proc::{descendants, waits};
 use support::{Forebay, command, is_alive, serve, serve_command, site, write_configuration};
 
 fn run(arguments: &[&str]) -> Exit {
@@ -457,7 +457,7 @@ fn the_opener_of_the_log_ends_only_with_its_server() {
         fs::read(format!("/proc/{id}/cmdline"))
             .is_ok_and(|line| String::from_utf8_lossy(&line).contains("__open-log"))
     };
-    let opener = children(forebay.process.id()).into_iter().find(is_opener).expect("an opener");
+    let opener = descendants(forebay.process.id()).into_iter().find(is_opener).expect("an opener");
     let opener = rustix::process::Pid::from_raw(opener.cast_signed()).unwrap();
     for signal in [Signal::USR1, Signal::HUP, Signal::INT, Signal::TERM] {
         rustix::process::kill_process(opener, signal).unwrap();

@@ -363,7 +363,7 @@ fn an_application_below_a_path_has_that_path() {
 
 #[test]
 fn a_client_that_leaves_is_noticed() {
-    let Some(forebay) = mono("") else { return };
+    let Some(forebay) = mono("on_abort = \"stop\"") else { return };
     let file = forebay.folder.path().join("left");
     let mut client = forebay.connect();
     let target = format!("/a.ashx?do=gone&file={}", file.display());

@@ -383,7 +383,8 @@ fn a_request_that_nobody_waits_for_is_aborted() {
             }
         }
     });
-    let forebay = front_of(&application, ON);
+    let server = "threads = 1\n[defaults]\non_abort = \"stop\"";
+    let forebay = serve_by(server, application.path().to_str().unwrap(), "", ON);
     let mut leaves = forebay.connect();
     leaves.send("GET /x HTTP/1.1\r\nHost: h\r\n\r\n");
     let begun = told.recv_timeout(DEADLINE).unwrap();

@@ -238,7 +238,7 @@ fn the_backend_is_left_when_the_client_has_gone() {
         }
         steps.push(ScriptStep::ReadToEnd);
         let backend = ScriptedBackend::tcp([steps]);
-        let forebay = in_front_of(&backend);
+        let forebay = with_server("threads = 1\n[defaults]\non_abort = \"stop\"", &backend);
         let mut client = forebay.connect();
         client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
         // If the client leaves earlier than this, no backend connection is used.

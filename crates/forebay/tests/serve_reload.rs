@@ -8,6 +8,7 @@ use std::thread;
 
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
+use forebay_testkit::port::free_port;
 use forebay_testkit::process::eventually;
 use forebay_testkit::stream::{Address, TestStream};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -246,6 +247,41 @@ fn requests_under_way_and_in_the_queue_end_on_the_old_application() {
     assert!(replies.iter().all(|reply| reply.status == 200), "{replies:?}");
     assert_eq!(replies[0].text(), "old");
     assert_eq!(forebay.get("/wait.pl").text(), "new");
+    forebay.stop();
+}
+
+#[test]
+fn a_backend_that_is_down_stays_down_with_other_health_keys() {
+    let live = Echo::start();
+    let admin = free_port();
+    let configuration = |health: &str| {
+        format!(
+            "[server]\nadmin = \"127.0.0.1:{admin}\"\n[upstream.all]\n\
+             to = [\"http://127.0.0.1:{}\", \"{}\"]\nhealth = {health}\n\
+             [[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\nproxy = \"@all\"\n",
+            free_port(),
+            live.url()
+        )
+    };
+    let first = configuration("{ path = \"/\", interval = \"100ms\" }");
+    let mut forebay = serve(Folder::new(), &first);
+    let is_up = || {
+        let admin = std::net::SocketAddr::from(([127, 0, 0, 1], admin));
+        let status = Client::connect(admin).get("/status.json");
+        let status: serde_json::Value = serde_json::from_str(status.text()).unwrap();
+        status["backends"][0]["state"] == "up"
+    };
+    assert!(eventually(|| !is_up()));
+    for health in
+        ["{ path = \"/other\", interval = \"1h\" }", "{ path = \"/\", interval = \"2h\" }"]
+    {
+        let text = first.lines().map(|line| match line.strip_prefix("health") {
+            Some(_) => format!("health = {health}\n"),
+            None => format!("{line}\n"),
+        });
+        reload(&mut forebay, &text.collect::<String>());
+        assert!(!is_up(), "{health}");
+    }
     forebay.stop();
 }
 

@@ -8,10 +8,13 @@ use std::path::Path;
 use std::process::Command;
 
 use forebay_testkit::folder::Folder;
+use forebay_testkit::http::Client;
 use forebay_testkit::peer;
+use forebay_testkit::process::{Process, eventually};
+use forebay_testkit::stream::Address;
 use forebay_testkit::tls::{Authority, connect};
 use rustix::process::Signal;
-use support::{Forebay, program, serve};
+use support::{Forebay, proc, program, serve};
 
 const DONE: &str = "serving by the configuration as it is now";
 const REFUSED: &str = "not reloaded, the old configuration stays in use";
@@ -116,6 +119,11 @@ fn expect_word(forebay: &mut Forebay, word: &str, authority: &Authority) {
     assert_eq!(client.reply().text(), "over tls");
 }
 
+fn metrics(forebay: &Forebay) -> String {
+    let socket = Address::Unix(forebay.folder.path().join("admin.sock"));
+    Client::connect(socket).get("/metrics").text().to_owned()
+}
+
 fn ctl(forebay: &Forebay, arguments: &[&str]) -> (Option<i32>, String) {
     let socket = forebay.folder.path().join("admin.sock");
     let mut command = Command::new(program());
@@ -156,6 +164,15 @@ fn a_reload_can_do_what_a_start_could() {
         .unwrap();
     hang_up(&mut forebay, REFUSED);
     assert!(forebay.output().contains("secret/conf.d/bad.toml"), "{}", forebay.output());
+    let metrics = metrics(&forebay);
+    for line in [
+        "forebay_config_last_reload_successful 0",
+        "forebay_config_generation 3",
+        "/secret/live/cert.pem\"} ",
+        "forebay_build_info{version=\"",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
     // A posted configuration gets files of the configuration on disk, and no other file of root's.
     let secret = forebay.folder.path().join("secret");
     fs::remove_file(secret.join("conf.d/bad.toml")).unwrap();
@@ -241,4 +258,59 @@ fn root_serves_no_page_through_the_link_of_another_user() {
     );
     assert_eq!(forebay.get("/").text(), "entries of root");
     forebay.stop();
+}
+
+/// Returns the process of this subcommand below a server.
+fn find(forebay: &Forebay, verb: &str) -> Option<u32> {
+    let is = |id: &u32| {
+        let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).nth(1) == Some(verb.as_bytes())
+    };
+    proc::descendants(forebay.process.id()).into_iter().find(is)
+}
+
+#[test]
+fn a_root_process_that_dies_is_replaced() {
+    if !is_root() {
+        return;
+    }
+    let folder = Folder::new();
+    folder.script("cgi/who", "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'; id -un\n");
+    fs::create_dir(folder.path().join("logs")).unwrap();
+    folder.write("secret/page.html", "first");
+    hide(&folder.path().join("secret"));
+    let mut forebay = serve(
+        folder,
+        "[server]\nuser = \"www-data\"\n[log]\naccess = \"logs/access.log\"\n\
+         [[site]]\nlisten = \"127.0.0.1:0\"\nerror_pages = { 404 = \"secret/page.html\" }\n\
+         [[site.route]]\npath = \"/cgi/*\"\ncgi = { dir = \"cgi\", user = \"daemon\" }\n\
+         [[site.route]]\nrespond = { status = 404 }\n",
+    );
+    let log = forebay.folder.path().join("logs/access.log");
+    let page = forebay.folder.path().join("secret/page.html");
+    for (round, verb) in ["__open-log", "__upgrade", "__helper", "__helper"].iter().enumerate() {
+        let old = find(&forebay, verb).unwrap_or_else(|| panic!("no {verb}"));
+        proc::kill(old);
+        let is_logged =
+            |process: &Process| process.output().matches("replaces it").count() == round + 1;
+        forebay.process.wait_until(verb, is_logged).unwrap_or_else(|error| panic!("{error}"));
+        assert!(!Path::new(&format!("/proc/{old}")).exists(), "{verb} was not reaped");
+        assert_ne!(find(&forebay, verb), Some(old));
+        // Each can do its work again.
+        fs::remove_file(&log).unwrap();
+        forebay.signal(Signal::USR1);
+        assert!(eventually(|| log.exists()), "{verb}: {}", forebay.output());
+        fs::write(&page, verb).unwrap();
+        hang_up(&mut forebay, DONE);
+        assert_eq!(forebay.get("/absent").text(), *verb, "{}", forebay.output());
+        assert_eq!(forebay.get("/cgi/who").text().trim(), "daemon", "{}", forebay.output());
+    }
+    assert!(forebay.output().contains("opening and rotating access logs has ended"));
+    // Nobody can replace the process that keeps the others.
+    proc::kill(find(&forebay, "__root").expect("a supervisor"));
+    let Forebay { process, folder: _folder, .. } = forebay;
+    let exit = process.wait();
+    assert_eq!(exit.status.code(), Some(3), "{}", exit.output);
+    assert!(exit.output.contains("so that it can be started anew"), "{}", exit.output);
+    assert!(exit.survivors.is_empty(), "{:?}", exit.survivors);
 }

@@ -4,6 +4,8 @@
 mod support;
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram};
 use std::path::PathBuf;
@@ -279,6 +281,46 @@ fn a_process_that_does_not_come_up_changes_nothing() {
     stop(forebay, last);
 }
 
+/// Serves one connection after another, as a backend with a single process does.
+fn serve_one_by_one(listener: &TcpListener) {
+    while let Ok((mut stream, _)) = listener.accept() {
+        let mut received = Vec::new();
+        let mut part = [0; 4096];
+        while let Ok(size @ 1..) = stream.read(&mut part) {
+            received.extend_from_slice(&part[..size]);
+            if received.ends_with(b"\r\n\r\n") {
+                received.clear();
+                let reply = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+                if stream.write_all(reply).is_err() {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_old_process_keeps_no_idle_connection_to_a_backend() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let backend = listener.local_addr().unwrap();
+    thread::spawn(move || serve_one_by_one(&listener));
+    let mut forebay = serve(
+        Folder::new(),
+        &format!(
+            "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\nproxy = \"http://{backend}\"\n"
+        ),
+    );
+    // A request without its end keeps the old process alive.
+    let mut slow = forebay.connect();
+    slow.send("GET /slow HTTP/1.1\r\n");
+    assert_eq!(forebay.get("/").text(), "hello");
+    let successor = upgrade(&mut forebay, None);
+    assert_eq!(forebay.get("/").text(), "hello");
+    assert!(!forebay.process.has_ended(), "{}", forebay.output());
+    drop(slow);
+    stop(forebay, successor);
+}
+
 #[test]
 fn another_kind_of_source_changes_nothing() {
     let folder = Folder::new();
@@ -370,11 +412,16 @@ fn a_launcher_that_hangs_does_not_delay_a_stop() {
         fs::read(format!("/proc/{id}/cmdline"))
             .is_ok_and(|line| line.split(|&byte| byte == 0).nth(1) == Some(b"__upgrade".as_slice()))
     };
-    let launcher = proc::children(forebay.process.id()).into_iter().find(is_launcher).unwrap();
+    let launcher = proc::descendants(forebay.process.id()).into_iter().find(is_launcher).unwrap();
     proc::signal(launcher, Signal::STOP);
     forebay.signal(Signal::USR2);
     // A request proves that the process still serves while it waits for the launcher.
     assert_eq!(forebay.get("/").text(), "hello");
+    // Other signals are answered in the log meanwhile.
+    forebay.signal(Signal::HUP);
+    forebay.wait_for_output("SIGHUP waits");
+    forebay.signal(Signal::USR2);
+    forebay.wait_for_output("SIGUSR2 has no effect");
     forebay.signal(Signal::TERM);
     let has_ended = eventually(|| forebay.process.has_ended());
     proc::signal(launcher, Signal::CONT);

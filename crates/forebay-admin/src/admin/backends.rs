@@ -39,7 +39,12 @@ pub fn json(backends: &[BackendRow]) -> Vec<Value> {
 type Family = (&'static str, &'static str, &'static str, fn(&BackendRow) -> u64);
 
 const FAMILIES: [Family; 4] = [
-    ("forebay_backend_up", "gauge", "1 if a backend receives requests.", |b| b.is_up.into()),
+    (
+        "forebay_backend_up",
+        "gauge",
+        "1 unless failures or health checks mark a backend as down.",
+        |b| b.is_up.into(),
+    ),
     (
         "forebay_backend_active_requests",
         "gauge",

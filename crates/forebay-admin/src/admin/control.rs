@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::hint::black_box;
 
 use super::request::{AdminRequest, Method};
-use super::{Admin, AdminAnswer, AppStatus, Peer, escape, shell};
+use super::{Admin, AdminAnswer, AppStatus, Peer, Status, escape, shell};
 
 impl Admin {
     /// Returns the answer for paths below /apps/. Returns `None` for other paths.
@@ -14,7 +14,7 @@ impl Admin {
         let (name, what) = rest.split_once('/').unwrap_or((rest, ""));
         let name = decode_name(name);
         Some(match (&request.method, what) {
-            (Method::Get | Method::Head, "") => self.page_of(&name),
+            (Method::Get | Method::Head, "") => self.page_of(&name, request),
             (Method::Post, "restart") => self.restart(&name, request),
             (_, "restart") => {
                 AdminAnswer::text(405, "POST is answered here\n").with("Allow", "POST")
@@ -59,10 +59,21 @@ impl Admin {
         (!is_right).then(|| AdminAnswer::text(403, "this is not the admin_token of [server]\n"))
     }
 
+    /// The status for the client of `request`. Queries have passwords and tokens of visitors, so only
+    /// a client that may change everything sees them.
+    pub(super) fn status_for(&self, request: &AdminRequest) -> Status {
+        let mut status = self.control.status();
+        if self.refuse_token(request, "").is_some() {
+            let workers = status.apps.iter_mut().flat_map(|app| &mut app.workers);
+            workers.filter_map(|worker| worker.current_request.as_mut()).for_each(hide_query);
+        }
+        status
+    }
+
     /// Returns the HTML page of an application, or a 404 answer if there is no such application. If
     /// `admin_token` is set, the page has a button to restart the application.
-    fn page_of(&self, name: &str) -> AdminAnswer {
-        let apps = self.control.status().apps;
+    fn page_of(&self, name: &str, request: &AdminRequest) -> AdminAnswer {
+        let apps = self.status_for(request).apps;
         let Some(app) = apps.iter().find(|app| app.name == name) else {
             return AdminAnswer::text(404, "there is no such application\n");
         };
@@ -84,6 +95,13 @@ impl Admin {
         page.push_str("<p><a href=\"/status\">All</a></p>\n</html>\n");
         shell::secured(page)
     }
+}
+
+/// Replaces the query in `GET /a?b=c` or `GET /a?b=c and 2 more` by three dots.
+fn hide_query(line: &mut String) {
+    let Some(start) = line.find('?') else { return };
+    let end = line[start..].find(' ').map_or(line.len(), |length| start + length);
+    line.replace_range(start + 1..end, "...");
 }
 
 /// Appends the processes of an application, and counts of starts and crashes.
@@ -158,6 +176,20 @@ mod tests {
             let path = encode_name(name);
             assert!(!path.contains(['/', '?', ' ', '.']), "{path}");
             assert_eq!(decode_name(&path), name);
+        }
+    }
+
+    #[test]
+    fn only_the_query_of_a_request_is_hidden() {
+        for (line, shown) in [
+            ("GET /a", "GET /a"),
+            ("GET /a?b=c?d", "GET /a?..."),
+            ("GET /a? and 2 more", "GET /a?... and 2 more"),
+            ("GET /a?b=c and 2 more", "GET /a?... and 2 more"),
+        ] {
+            let mut line = line.to_owned();
+            hide_query(&mut line);
+            assert_eq!(line, shown);
         }
     }
 

@@ -7,25 +7,26 @@ use forebay_net::counters::Totals;
 use forebay_net::limit::Limit;
 use forebay_net::timing::Step;
 
+use super::request::AdminRequest;
 use super::shell::{SCRIPT_PATH, head};
 use super::{Admin, CLASSES, Status, backends, cache, control, escape, mirrors, routes};
 
 impl Admin {
     /// Returns the HTML page of `/status`.
-    pub(super) fn page(&self) -> String {
+    pub(super) fn page(&self, request: &AdminRequest) -> String {
         let more = format!(
             "<noscript><meta http-equiv=\"refresh\" content=\"5\"></noscript>\
              <script src=\"{SCRIPT_PATH}\" defer></script>"
         );
         let mut page = head("Forebay", &more);
         page.push_str("<body><h1>Forebay</h1>\n<main id=\"live\"></main>\n<noscript>\n");
-        self.append_tables(&mut page);
+        self.append_tables(&mut page, request);
         page.push_str("</noscript>\n</body></html>\n");
         page
     }
 
     /// Appends the state as tables, for browsers without scripts.
-    fn append_tables(&self, page: &mut String) {
+    fn append_tables(&self, page: &mut String, request: &AdminRequest) {
         let totals = Totals::of(&self.threads);
         let _ = write!(
             page,
@@ -42,7 +43,7 @@ impl Admin {
         }
         page.push_str("</table>\n");
         append_details(page, &totals);
-        let Status { apps, backends, cache, routes, mirrors, .. } = self.control.status();
+        let Status { apps, backends, cache, routes, mirrors, .. } = self.status_for(request);
         routes::append_page(page, &routes);
         backends::append_page(page, &backends);
         mirrors::append_page(page, &mirrors);

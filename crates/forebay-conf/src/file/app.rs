@@ -9,7 +9,6 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 
 use super::proxy::HostField;
-use super::route::OnAbort;
 use super::shape::{At, OneOrMany, Size, Table, Time};
 
 /// An application that Forebay starts and supervises.
@@ -134,7 +133,7 @@ pub struct App {
     /// command, the longest time without data during a request. Default: "60s".
     pub request_timeout: Option<Time>,
     /// What happens to a request whose client has left: `on_abort` of the routes to this
-    /// application that have none of their own. Default: "finish".
+    /// application that have none of their own. Default: "cancel" for asgi, else "finish".
     pub on_abort: Option<At<OnAbort>>,
     /// The number of requests that may wait for a worker. Default: 1024.
     pub queue: Option<At<usize>>,
@@ -146,8 +145,8 @@ pub struct App {
     /// perl-cgi, python-cgi, cgi-bin, psgi, wsgi, asgi, rack: directories where Perl (@INC), Python
     /// (sys.path) and Ruby ($LOAD_PATH) look for modules first. Default: none.
     pub lib: Option<At<OneOrMany<String>>>,
-    /// The user that the workers run as, with the groups of that user. Needs root. Default: the
-    /// user that Forebay runs as.
+    /// The user that the workers run as, with the groups of that user. Needs root. Default:
+    /// `app_user` of `[server]`.
     pub user: Option<At<String>>,
     /// The group that the workers run as, without any other group. Needs root. Default: the groups
     /// of `user`.
@@ -444,6 +443,20 @@ pub enum Listening {
     InheritPort,
     /// Forebay opens a Unix socket and passes it on as descriptor 0, as FastCGI specifies.
     Stdin,
+}
+
+/// What happens to a request whose client has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnAbort {
+    /// The request runs to its end, within the time limits of the application, and its output is
+    /// dropped.
+    Finish,
+    /// The request ends if the client cancels it, resets its connection, or can get no more of the
+    /// reply. A client that has closed only its sending side gets the reply.
+    Cancel,
+    /// As "cancel", but a client that closes its sending side counts as gone, too.
+    Stop,
 }
 
 /// Resource limits of each process.

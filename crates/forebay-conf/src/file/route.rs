@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::ajp::Ajp;
-use super::app::Limits;
+use super::app::{Limits, OnAbort};
 use super::cache::Cache;
 use super::compress::Compress;
 use super::fields::{ReplyFields, RequestFields};
@@ -142,8 +142,8 @@ pub struct Route {
     /// the rules apply to all methods.
     pub open_methods: Option<At<OneOrMany<String>>>,
     /// Hides the route from clients: their requests get 404. Only `rewrite`, `fallback_to`, an
-    /// index script, a local redirect of a script, `internal_redirects`, and `include` of pages
-    /// (`ssi`) lead to it. Default: false.
+    /// index script, replies of routes with `internal_redirects`, and `include` of pages (`ssi`)
+    /// lead to it. Default: false.
     pub internal: Option<At<bool>>,
     /// With "all", a request must meet all access rules. With "any", it must meet one of them: the
     /// address rules (`allow` and `deny`), `basic_auth`, `digest_auth`, `jwt`, or `forward_auth`.
@@ -225,7 +225,7 @@ pub struct Route {
     pub buffer: Option<At<bool>>,
     /// What happens to a request whose client has left: "finish", "cancel" or "stop". Event streams
     /// and gRPC calls end with their client in any case. Default: "finish" for `cgi`, `fastcgi`,
-    /// `scgi`, `uwsgi`, `ajp` and `app`, "cancel" for `proxy`.
+    /// `scgi`, `uwsgi`, `ajp` and `app`, "cancel" for `proxy` and for `app` of kind asgi.
     pub on_abort: Option<At<OnAbort>>,
     /// Compresses replies for clients that accept a content coding: true, or a table. Default:
     /// false.
@@ -255,22 +255,9 @@ pub struct Route {
     /// and `app`. Default: those headers have no effect.
     pub sendfile_root: Option<At<String>>,
     /// If a reply has the field X-Accel-Redirect, the route with `internal` that matches the
-    /// field's path answers instead. For the same routes as `sendfile_root`. Default: false.
+    /// field's path answers instead. A script's `Location: /path` may also lead to such a route.
+    /// For the same routes as `sendfile_root`. Default: false.
     pub internal_redirects: Option<At<bool>>,
-}
-
-/// What happens to a request whose client has left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum OnAbort {
-    /// The request runs to its end, within the time limits of the application, and its output is
-    /// dropped.
-    Finish,
-    /// The request ends if the client cancels it, resets its connection, or can get no more of the
-    /// reply. A client that has closed only its sending side gets the reply.
-    Cancel,
-    /// As "cancel", but a client that closes its sending side counts as gone, too.
-    Stop,
 }
 
 /// The treatment of path parameters (`;x` in a segment) by rules. A rule is a route above this one
@@ -418,8 +405,8 @@ pub struct Cgi {
     /// Variables added to those of the request. They replace variables of the request with the same
     /// name.
     pub env: BTreeMap<String, At<String>>,
-    /// The user that the scripts run as, with the groups of that user. Needs root. Default: the
-    /// user that Forebay runs as.
+    /// The user that the scripts run as, with the groups of that user. Needs root. Default:
+    /// `app_user` of `[server]`.
     pub user: Option<At<String>>,
     /// The group that the scripts run as, without any other group. Needs root. Default: the groups
     /// of `user`.

@@ -37,7 +37,8 @@ pub struct App {
     /// Directories where Perl, Python and Ruby look for modules first. Paths are absolute and
     /// contain no colon. The directories existed when the configuration was loaded.
     pub lib: Vec<PathBuf>,
-    /// The user that the workers run as. `None`: the user of Forebay itself.
+    /// The user that the workers run as. `None`: neither the
+    /// application nor `[server]` names one, so it is the user of Forebay itself.
     pub user: Option<String>,
     /// The group that the workers run as. `None`: the groups of `user`.
     pub group: Option<String>,

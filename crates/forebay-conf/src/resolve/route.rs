@@ -363,7 +363,12 @@ fn on_abort(
         Action::Proxy(_) => (None, OnAbort::Cancel),
         Action::App(name) => {
             let app = file.app.get(name);
-            (app.and_then(|app| app.on_abort.as_ref()), OnAbort::Finish)
+            // An ASGI application hears of its client and decides itself what to finish.
+            let is_told = app.is_some_and(|app| {
+                app.kind.as_ref().is_some_and(|at| matches!(at.value, Kind::Asgi))
+            });
+            let default = if is_told { OnAbort::Cancel } else { OnAbort::Finish };
+            (app.and_then(|app| app.on_abort.as_ref()), default)
         }
         _ => (None, OnAbort::Finish),
     };

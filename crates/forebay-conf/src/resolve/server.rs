@@ -30,6 +30,7 @@ pub(super) fn server(context: &Context<'_>, typed: &file::Server) -> Resolution<
         limits: limits(&typed.limits)?,
         user: name(&typed.user)?,
         group: name(&typed.group)?,
+        app_user: name(&typed.app_user)?,
         spool_dir: typed.spool_dir.as_ref().map(|at| directory(context, at)).transpose()?,
         dns_servers: dns_servers(&typed.dns_servers)?,
         cache_memory: cache_memory(&typed.cache_memory)?.unwrap_or(default.cache_memory),
@@ -174,6 +175,7 @@ fn timeouts(typed: &file::Timeouts) -> Resolution<Timeouts> {
         reply_idle: time_above_zero(&typed.reply_idle, default.reply_idle)?,
         write: time_above_zero(&typed.write, default.write)?,
         keep_alive: time(&typed.keep_alive, default.keep_alive)?,
+        linger: time_above_zero(&typed.linger, default.linger)?,
         connect: time_above_zero(&typed.connect, default.connect)?,
         tunnel_idle: time_above_zero(&typed.tunnel_idle, default.tunnel_idle)?,
     })
@@ -200,6 +202,16 @@ fn limits(typed: &file::Limits) -> Resolution<Limits> {
         fields: typed.fields.as_ref().map_or(Ok(default.fields), |at| within(at, 1..=10_000))?,
         target,
         max_body: size_or_unlimited(&typed.max_body)?.unwrap_or(default.max_body),
+        linger_size: size(&typed.linger_size)?.unwrap_or(default.linger_size),
+        reply_head_size: bounded(
+            &typed.reply_head_size,
+            default.reply_head_size,
+            1024..=16 * 1024 * 1024,
+        )?,
+        reply_fields: typed
+            .reply_fields
+            .as_ref()
+            .map_or(Ok(default.reply_fields), |at| within(at, 1..=100_000))?,
         body_rate: size(&typed.body_rate)?.unwrap_or(default.body_rate),
         connections: count(&typed.connections, default.connections),
         connections_per_address: typed.connections_per_address.as_ref().map(|at| at.value),

@@ -63,7 +63,9 @@ impl SharedUpstream {
         let index_before = |index: usize| {
             before.plan.addresses().position(|address| *address == plan.to[index].address)
         };
-        let keeps_health = before.plan.health == plan.health;
+        // A check with other settings has no result yet, so a backend that was down stays down until
+        // a check succeeds. Without checks, nothing would bring it back.
+        let keeps_health = plan.health.is_some();
         let group = Group::after(&before.group, &(&**plan).into(), index_before, keeps_health);
         let tallies = if before.has_targets_of(plan) {
             before.tallies.clone()

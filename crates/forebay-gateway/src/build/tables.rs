@@ -1,19 +1,20 @@
 //! Builds the routing table of one thread: sites, routes, streams and their origins.
 
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_conf::{Action, Address, ErrorPages, HostPattern, HttpVersion, Jwt, Listen, Scheme};
+use forebay_conf::{Action, Address, ErrorPages, HttpVersion, Jwt, Listen, Scheme};
 use forebay_net::request_fields::RequestFields;
 use forebay_net::thread::Thread;
 use forebay_net::tls::Alpn;
 use forebay_origin::access::{ForwardAuth, GateState, Guarded};
 use forebay_origin::cache::{CachedOrigin, ChangingOrigin, RequestTraits, SiteReplies};
-use forebay_origin::files::{Files, RouteId, ScriptRoutes};
+use forebay_origin::files::{FileResolver, Files, ScriptRoutes};
 use forebay_origin::moved::MovedRedirects;
 use forebay_origin::respond::{FixedReply, Redirection, Rewriting};
-use forebay_origin::rules::{Others, has_gate, instead, kept_scripts};
+use forebay_origin::rules::{facts, has_gate};
 use forebay_origin::scripts::cgi::{Cgi, PASSED, Processes};
 use forebay_server::compress::Compression;
 use forebay_server::exchange::{Gate, Origin};
@@ -21,7 +22,7 @@ use forebay_server::filter::Filters;
 use forebay_server::pages::Closed;
 use forebay_server::relay::Relay;
 use forebay_server::reply::Rules;
-use forebay_server::route::{OtherPaths, Route, Sendfile, Site, Table};
+use forebay_server::route::{Route, Sendfile, Site, Table};
 use forebay_upstream::ajp::Ajp;
 use forebay_upstream::app_server::AppServer;
 use forebay_upstream::fastcgi::{FASTCGI_IDLE, Fastcgi};
@@ -51,29 +52,28 @@ impl Origins {
     pub(super) fn table(&self, listen: &[Option<Listen>], thread: &Rc<Thread>) -> Table {
         let listeners = self.plan.sites.iter().flat_map(|site| &site.listen).collect();
         let pools = Pools { listeners: Rc::new(listeners), ..Pools::default() };
-        let all_hosts = self.plan.sites.iter().flat_map(|site| &site.hosts).cloned().collect();
         let sites = 0..self.plan.sites.len();
-        let sites = sites.map(|index| Rc::new(self.site(index, &all_hosts, (thread, &pools))));
-        let sites: Vec<_> = sites.collect();
-        let listeners = listen.iter().map(|address| {
-            let here = self.plan.sites.iter().enumerate();
-            let here = here
-                .filter(|(_, site)| address.as_ref().is_some_and(|a| is_found_at(site, a)))
-                .map(|(index, _)| sites[index].clone())
-                .collect();
-            (here, address.as_ref())
-        });
-        let mut table = Table::new(listeners.collect());
+        let sites: Vec<_> =
+            sites.map(|index| Rc::new(self.site(index, (thread, &pools)))).collect();
         let relays = 0..self.plan.relays.len();
         let relays: Vec<_> =
             relays.map(|index| Rc::new(self.relay(index, thread, &pools))).collect();
-        let relays_at = |address: &Option<Listen>| {
-            let here = self.plan.relays.iter().zip(&relays);
-            let here =
-                here.filter(|(plan, _)| address.as_ref().is_some_and(|a| plan.listen.contains(a)));
-            here.map(|(_, relay)| relay.clone()).collect()
-        };
-        table.relays = listen.iter().map(relays_at).collect();
+        let listeners = listen.iter().map(|address| {
+            let is_here = |site: &forebay_conf::Site| {
+                address.as_ref().is_some_and(|address| is_found_at(site, address))
+            };
+            let sites_here = self.plan.sites.iter().zip(&sites).filter(|(plan, _)| is_here(plan));
+            let has = |plan: &forebay_conf::Relay| {
+                address.as_ref().is_some_and(|address| plan.listen.contains(address))
+            };
+            let relays_here = self.plan.relays.iter().zip(&relays).filter(|(plan, _)| has(plan));
+            (
+                sites_here.map(|(_, site)| site.clone()).collect(),
+                relays_here.map(|(_, relay)| relay.clone()).collect(),
+                address.clone(),
+            )
+        });
+        let mut table = Table::new(listeners);
         table.challenges = self.acme.as_ref().map(|acme| acme.challenges.clone());
         table
     }
@@ -95,25 +95,20 @@ impl Origins {
         }
     }
 
-    fn site(
-        &self,
-        index: usize,
-        all_hosts: &Rc<[HostPattern]>,
-        (thread, pools): (&Rc<Thread>, &Pools),
-    ) -> Site {
+    fn site(&self, index: usize, (thread, pools): (&Rc<Thread>, &Pools)) -> Site {
         let site = &self.plan.sites[index];
-        let scripts = ScriptRoutes::of(site, &self.plan);
-        let kept = kept_scripts(site, &self.plan);
+        let (facts, files) = facts(site, &self.plan);
         let replies = self.store.as_ref().map(|store| replies::of_site(site, store));
         let replies = replies.filter(|replies| !replies.is_empty());
-        let routes = site.routes.iter().enumerate().map(|(at, route)| Route {
+        let known = facts.into_iter().zip(&files);
+        let routes = site.routes.iter().zip(known).enumerate();
+        let routes = routes.map(|(at, (route, (facts, files)))| Route {
             name: self.labels(site, route).route.into(),
-            matcher: route.matcher.clone(),
+            facts,
             gate: self.gate((index, at), route, (thread, pools)),
             origin: {
                 let shared = &self.shared[index][at];
-                let answering =
-                    self.origin((site, at), (&scripts, &kept[at]), shared, (thread, pools));
+                let answering = self.origin((site, at), files.clone(), shared, (thread, pools));
                 let answering = self.cached(route, answering, (replies.as_ref(), thread));
                 self.mirrored(route, answering, shared, (thread, pools))
             },
@@ -130,41 +125,21 @@ impl Origins {
             bandwidth_limit: route.bandwidth_limit,
             timeouts: route.timeouts,
             max_body: route.max_body.unwrap_or(self.plan.server.limits.max_body),
-            fallback: route.fallback,
-            fallback_to: route.fallback_to.clone(),
-            rewrite: route.rewrite.clone().filter(|_| route.action != Action::Rewrite),
-            rewrites: route.action == Action::Rewrite,
             buffer: route.buffer,
             on_abort: route.on_abort,
             runs_on: self.runs_on(&route.action),
             request_buffering: route.request_buffering,
-            other_paths: Others::of_route(site, &self.plan, at, &kept)
-                .map(|others| Box::new(others) as Box<dyn OtherPaths>),
-            instead: instead(route),
-            internal: route.access.internal,
             internal_redirects: route.internal_redirects,
-            keeps_from: kept[at].clone(),
             sendfile: route.sendfile_root.as_ref().map(|root| Sendfile {
                 root: root.clone(),
-                files: Box::new(Files::new(
-                    thread.clone(),
-                    // Files whose names begin with a dot are included, because the application
-                    // decides which files are sent.
-                    forebay_conf::Files {
-                        index: Vec::new(),
-                        hidden: true,
-                        ..forebay_conf::Files::new(root.clone())
-                    },
-                    true,
-                    ScriptRoutes::default(),
-                )),
+                files: Box::new(Files::new(thread.clone(), Rc::new(files_of_replies(root)))),
             }),
         });
         Site {
             name: self.plan.file.hide(&name_of_site(site)).into(),
             log: self.plan.log_of(site, None),
             hosts: site.hosts.clone(),
-            all_hosts: all_hosts.clone(),
+            all_hosts: self.all_hosts.clone(),
             trust: trust(site),
             proxy_protocol: site.proxy_protocol,
             ajp: site.ajp.clone(),
@@ -179,6 +154,7 @@ impl Origins {
             held: self.held.clone(),
             pages: pages(&site.error_pages),
             routes: routes.collect(),
+            index: self.route_indexes[index].clone(),
         }
     }
 
@@ -301,7 +277,7 @@ impl Origins {
     fn origin(
         &self,
         (site, at): (&forebay_conf::Site, usize),
-        (scripts, kept_from): (&ScriptRoutes, &[usize]),
+        files: Option<Rc<FileResolver>>,
         Shared { room, launcher, upstream: shared, .. }: &Shared,
         (thread, pools): (&Rc<Thread>, &Pools),
     ) -> Box<dyn Origin> {
@@ -311,11 +287,8 @@ impl Origins {
         };
         let thread = thread.clone();
         match &route.action {
-            Action::Files(files) => {
-                let passes_on = route.passes_on();
-                let kept_from = kept_from.iter().map(|&below| RouteId::of(site, below)).collect();
-                let files = Files::new(thread, files.clone(), passes_on, scripts.clone());
-                Box::new(files.kept_from(kept_from))
+            Action::Files(_) => {
+                Box::new(Files::new(thread, files.expect("a files route has a resolver")))
             }
             Action::Cgi(cgi) => {
                 let room = room.clone();
@@ -364,10 +337,7 @@ impl Origins {
             Action::Respond(respond) => Box::new(FixedReply::new(respond.clone())),
             Action::Redirect(redirect) => Box::new(Redirection(redirect.clone())),
             Action::Moved(pages) => Box::new(MovedRedirects(pages.clone())),
-            Action::Rewrite => {
-                let to = route.rewrite.clone();
-                Box::new(Rewriting(to.expect("a route without another action has `rewrite`")))
-            }
+            Action::Rewrite => Box::new(Rewriting),
         }
     }
 
@@ -465,4 +435,15 @@ fn rules(route: &forebay_conf::Route) -> Option<Rc<Rules>> {
         cors: route.cors.clone().map(Rc::new),
         ..Rules::new(&route.reply_headers, &route.remove_headers)
     }))
+}
+
+/// The resolver of the files that replies name. Names may begin with a dot, because the application
+/// decides which files are sent.
+fn files_of_replies(root: &Path) -> FileResolver {
+    let settings = forebay_conf::Files {
+        index: Vec::new(),
+        hidden: true,
+        ..forebay_conf::Files::new(root.to_owned())
+    };
+    FileResolver::new(settings, true, ScriptRoutes::default())
 }

@@ -3,7 +3,7 @@
 use forebay_conf::{
     Action, Backend, Finding, HostField, HostPattern, Listen, Plan, Relay, Route, Site,
 };
-use forebay_server::route::best_site;
+use forebay_server::route::{index_sites, select_site};
 use forebay_upstream::hops::OwnListeners;
 
 /// Returns warnings about routes and streams whose backend is their own listener. Looks up no names
@@ -74,8 +74,9 @@ fn own_listener<'s>(
 /// Returns true if the host name selects `site` on the listener.
 fn is_selected(plan: &Plan, site: &Site, listen: &Listen, authority: &str) -> bool {
     let here: Vec<_> = plan.sites.iter().filter(|other| other.listen.contains(listen)).collect();
-    let best = best_site(here.iter().map(|other| &other.hosts[..]), authority.as_bytes());
-    best.is_some_and(|best| std::ptr::eq(here[best], site))
+    let hosts = index_sites(here.iter().map(|other| &other.hosts[..]));
+    here.get(select_site(&hosts, authority.as_bytes()))
+        .is_some_and(|best| std::ptr::eq(*best, site))
 }
 
 /// Returns the listener that receives the stream's own connections. Returns `None` if the stream

@@ -1,10 +1,12 @@
 //! The part of an answer that the rules and the file system decide, without any backend.
 
+use std::path::PathBuf;
+
 use forebay_conf::ErrorPages;
 
 /// An answer, as far as it is known.
 #[derive(Debug, Default)]
-pub(crate) struct Answer {
+pub struct Answer {
     /// The number of the site.
     pub site: Option<usize>,
     /// The number of the route that answers.
@@ -15,6 +17,8 @@ pub(crate) struct Answer {
     pub of_page: Option<u16>,
     /// The `Location` of a redirect.
     pub location: Option<String>,
+    /// The file that a files route sends.
+    pub file: Option<PathBuf>,
 }
 
 impl Answer {

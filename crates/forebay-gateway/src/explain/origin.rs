@@ -1,17 +1,15 @@
 //! The origin that answers, and the data that it would receive.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use forebay_conf::{
     Action, Activation, Address, Ajp, App, AppKind, AppServer, Backend, Cgi, Fastcgi, Files,
     HttpVersion, Listening, Listing, Plan, Proxy, ProxyHeader, Redirect, Route, ServerProtocol,
-    Site, Upstream,
+    Upstream,
 };
-use forebay_net::fault::{Decline, Fault};
+use forebay_net::fault::Fault;
 use forebay_net::head::Request;
 use forebay_origin::apps::definition::{Definition, definition, env, env_of_requests};
 use forebay_origin::apps::program;
@@ -19,54 +17,49 @@ use forebay_origin::apps::program::Protocol;
 use forebay_origin::apps::running;
 use forebay_origin::apps::scripts::unmarked;
 use forebay_origin::apps::worker::Target;
-use forebay_origin::files::open::open;
-use forebay_origin::files::{FileLanguages, MediaTypes, RouteId, ScriptRoutes, fault, is_hidden};
+use forebay_origin::files::{FileAnswer, FileResolver, MediaTypes, location_with_slash};
 use forebay_origin::moved::new_address;
 use forebay_origin::respond::location;
-use forebay_origin::rules::keeps_from;
 use forebay_origin::scripts::cgi::{PASSED, no_script};
 use forebay_origin::scripts::interpreter::{Languages, first_line};
 use forebay_origin::scripts::warm::Runner;
-use forebay_server::dispatch::kept_from_scripts;
 use forebay_upstream::ajp::append_head as append_packet;
 use forebay_upstream::announce;
 use forebay_upstream::mount::Mount;
 use forebay_upstream::proxy::{append_head, append_http2_head, append_scoped_head};
-use forebay_upstream::script::{NoScript, Script, Scripts, exact_paths, find, scripts_of};
+use forebay_upstream::script::{Script, Scripts, exact_paths, scripts_of};
 use forebay_upstream::{app_server, fastcgi};
 use forebay_wire::ajp13::{Attribute, RequestHead, parse_request};
 use forebay_wire::cgi::{self, Sink};
 use forebay_wire::http1::{KnownField, RequestFraming};
 use forebay_wire::{scgi, uwsgi};
+use forebay_workers::Right;
 
 use super::Explanation;
+use crate::separation::{gateway_person, person_of};
 
-/// Appends the origin and its data. Returns a path if Forebay must select a route again for that
-/// path, otherwise `None`. Returns a fault if the origin would answer with an error, or would leave
-/// the request to a later route.
+/// Appends the origin and its data. `files` is the resolver of a files route. Returns a fault if the
+/// origin would answer with an error, or would leave the request to another route.
 pub(super) fn origin(
     plan: &Plan,
-    site: &Site,
     route: &Route,
-    request: &Request,
-    text: &mut Explanation,
-) -> Result<Option<Vec<u8>>, Fault> {
-    if let Action::Files(settings) = &route.action {
-        let scripts = ScriptRoutes::of(site, plan);
-        let outcome = files(settings, &scripts, route.passes_on(), request, text);
-        return outcome.map_err(|fault| kept(plan, site, route, request, fault));
-    }
-    processes(plan, route, request, text).map(|()| None)
-}
-
-fn processes(
-    plan: &Plan,
-    route: &Route,
+    resolver: Option<&FileResolver>,
     request: &Request,
     text: &mut Explanation,
 ) -> Result<(), Fault> {
     match &route.action {
-        Action::Files(_) => Ok(()),
+        Action::Files(settings) => {
+            // This process may read more than the user that will serve.
+            let below = request.rest().strip_prefix(b"/").unwrap_or(request.rest());
+            let path = settings.root.join(std::ffi::OsStr::from_bytes(below));
+            let right = if path.is_dir() { Right::Run } else { Right::Read };
+            let gateway = gateway_person(&plan.server);
+            if let Some(refused) = gateway.and_then(|gateway| gateway.refusal(&path, right)) {
+                return Err(Fault::client(403, refused.message));
+            }
+            let resolver = resolver.expect("a files route has a resolver");
+            files(settings, resolver, request, text)
+        }
         Action::Cgi(settings) => script_of_cgi(route, settings, request, text),
         Action::Fastcgi(settings) => script_of_fastcgi(settings, request, text),
         Action::AppServer(settings) => variables_of_server(settings, request, text),
@@ -95,6 +88,10 @@ fn processes(
             };
             text.item("origin", format!("app {name}: {runner}").as_bytes());
             text.item("script", script.as_os_str().as_bytes());
+            let person = person_of(&plan.server, app.user.as_deref(), app.group.as_deref());
+            if let Some(refused) = person.and_then(|person| person.refusal(&script, Right::Read)) {
+                text.item("refused", refused.message.as_bytes());
+            }
             append(text, "variables", variables);
             environment(app, text);
             Ok(())
@@ -133,190 +130,39 @@ pub(super) fn redirection(
     Ok(())
 }
 
-/// Returns `fault`, the fault of a files route. Exception: `fault` passes the request on to later
-/// routes, and the files route forbids some of these routes to run its files. If a forbidden route
-/// would run the requested file, returns a 404 fault. Otherwise marks `fault`, so that the
-/// forbidden routes cannot run the file.
-fn kept(plan: &Plan, site: &Site, route: &Route, request: &Request, fault: Fault) -> Fault {
-    let at = site.routes.iter().position(|other| std::ptr::eq(other, route));
-    let kept_from = at.map(|at| keeps_from(site, plan, at)).unwrap_or_default();
-    let Action::Files(settings) = &route.action else { return fault };
-    let is_here = find(&settings.root, request.rest()) != Err(NoScript::NotFound);
-    if kept_from.is_empty() || !fault.is_declined() || !is_here {
-        return fault;
-    }
-    let is_run_by = |id| kept_from.iter().any(|&below| RouteId::of(site, below) == id);
-    if script_route(settings, &ScriptRoutes::of(site, plan), request).is_some_and(is_run_by) {
-        kept_from_scripts()
-    } else {
-        fault.kept_from_scripts()
-    }
-}
-
-/// Returns the route that runs the file that the path names. In `/x.php/a`, this file is `x.php`.
-/// Returns `None` if no route runs the file.
-fn script_route(settings: &Files, scripts: &ScriptRoutes, request: &Request) -> Option<RouteId> {
-    let rest = request.rest();
-    let itself = || {
-        let (file, path) = look_at(settings, rest).ok()?;
-        run_by(scripts, &file, &path)
-    };
-    script_before(settings, scripts, rest).or_else(itself)
-}
-
-/// Appends the answer of a files route: a file, a redirect or a listing. If a directory has a
-/// script as index, returns the script's path, otherwise `None`. The caller then selects a route
-/// for that path. Returns a fault if the files route would answer with an error, or would leave the
-/// request to a later route.
+/// Appends the answer of a files route: a file, a redirect or a listing.
 fn files(
     settings: &Files,
-    scripts: &ScriptRoutes,
-    fallback: bool,
+    resolver: &FileResolver,
     request: &Request,
     text: &mut Explanation,
-) -> Result<Option<Vec<u8>>, Fault> {
+) -> Result<(), Fault> {
     text.item("origin", format!("files below {}", settings.root.display()).as_bytes());
-    let is_read = matches!(request.method(), b"GET" | b"HEAD");
-    let status = if fallback { 404 } else { 405 };
-    let refused = || Fault::client(status, "files take GET and HEAD").decline(Decline::IfFallback);
-    let rest = request.rest();
-    let name = String::from_utf8_lossy(rest);
-    let missing = || Fault::client(404, format!("no file {name:?}")).decline(Decline::IfFallback);
-    if let Some(id) = script_before(settings, scripts, rest) {
-        return Err(not_sent(id));
-    }
-    if !settings.hidden && is_hidden(rest) {
-        let why = format!("{name:?} begins with a dot, and `hidden` is false");
-        return Err(Fault::client(404, why).decline(Decline::IfFallback));
-    }
-    let found = look_for(settings, scripts, request, rest);
-    if !is_read && found.is_err() {
-        return Err(refused());
-    }
-    let (file, path) = found.map_err(|error| error.unwrap_or_else(missing))?;
-    let metadata = file.metadata();
-    let is_directory = metadata.as_ref().is_ok_and(std::fs::Metadata::is_dir);
-    if !is_directory && metadata.is_ok_and(|metadata| !metadata.is_file()) {
-        let why = "neither a file nor a directory";
-        return Err(if is_read { Fault::client(403, why) } else { refused() });
-    }
-    let wants_directory = request.path.ends_with(b"/");
-    if !is_directory {
-        return match run_by(scripts, &file, &path) {
-            _ if wants_directory => Err(missing()),
-            Some(id) => Err(not_sent(id)),
-            None if !is_read => Err(refused()),
-            None => {
-                text.item("file", path.as_os_str().as_bytes());
-                if !settings.types.is_empty() {
-                    let kind = MediaTypes::new(settings).of(path.as_os_str().as_bytes());
-                    text.item("type", kind.as_bytes());
-                }
-                text.answer.decide(200);
-                Ok(None)
+    match resolver.resolve(request, 0)? {
+        FileAnswer::File(below, _) => {
+            let path = settings.root.join(Path::new(std::ffi::OsStr::from_bytes(&below)));
+            text.item("file", path.as_os_str().as_bytes());
+            if !settings.types.is_empty() {
+                let kind = MediaTypes::new(settings).of(path.as_os_str().as_bytes());
+                text.item("type", kind.as_bytes());
             }
-        };
-    }
-    let own = settings.index.iter().map(String::as_str);
-    let index = own.chain(scripts.indexes()).find_map(|name| {
-        let below = [rest.strip_suffix(b"/").unwrap_or(rest), b"/", name.as_bytes()].concat();
-        let below = below.strip_prefix(b"/").unwrap_or(&below);
-        let (file, path) = look_for(settings, scripts, request, below).ok()?;
-        let is_script = run_by(scripts, &file, &path).is_some();
-        let is_own = settings.index.iter().any(|own| own == name);
-        (is_script || is_own).then_some((name, path, is_script))
-    });
-    let is_empty = index.is_none() && settings.listing == Listing::Never;
-    match index {
-        Some((name, _, true)) if wants_directory => {
-            return Ok(Some([&request.path, name.as_bytes()].concat()));
+            text.answer.file = Some(path);
         }
-        _ if !is_read => return Err(refused()),
-        _ if is_empty && fallback => {
-            return Err(Fault::client(404, "a directory without an index file")
-                .decline(Decline::IfFallback));
-        }
-        _ if !wants_directory => {
-            text.item("answer", b"301 to the same path with a slash: it is a directory");
-            let (path, query) = split_query(request.target());
-            let location = [path, b"/", query].concat();
-            text.answer.redirect(301, String::from_utf8_lossy(&location).into_owned());
-        }
-        _ if is_empty => return Err(Fault::client(403, "a directory without an index file")),
-        Some((_, path, _)) => text.item("file", path.as_os_str().as_bytes()),
-        None => {
+        FileAnswer::Listing(_) => {
             text.item("answer", b"200 a listing of the directory");
             if let Listing::Template(template) = &settings.listing {
                 text.item("template", template.file.as_os_str().as_bytes());
             }
         }
+        FileAnswer::AddSlash => {
+            text.item("answer", b"301 to the same path with a slash: it is a directory");
+            let location = location_with_slash(request);
+            text.answer.redirect(301, String::from_utf8_lossy(&location).into_owned());
+        }
+        FileAnswer::MethodNotAllowed => return Err(Fault::client(405, "files take GET and HEAD")),
     }
     text.answer.decide(200);
-    Ok(None)
-}
-
-/// Returns the path, and the query with its question mark.
-fn split_query(target: &[u8]) -> (&[u8], &[u8]) {
-    target.split_at(target.iter().position(|&byte| byte == b'?').unwrap_or(target.len()))
-}
-
-fn not_sent(id: RouteId) -> Fault {
-    let why = format!("a script of the route on line {}; its source is not sent", id.line);
-    Fault::client(404, why).decline(Decline::Always)
-}
-
-/// Returns the route that runs a script before the end of the path, as in `/x.php/a`. Returns
-/// `None` if there is no such script.
-fn script_before(settings: &Files, scripts: &ScriptRoutes, rest: &[u8]) -> Option<RouteId> {
-    let ends = rest.iter().enumerate().filter(|(_, byte)| **byte == b'/');
-    let mut beginnings = ends.map(|(end, _)| &rest[..end]);
-    beginnings.find_map(|beginning| {
-        let (file, path) = look_at(settings, beginning).ok()?;
-        let is_file = file.metadata().is_ok_and(|found| found.is_file());
-        let is_shown = settings.hidden || !is_hidden(beginning);
-        let id = (is_file && is_shown).then(|| run_by(scripts, &file, &path))??;
-        scripts.takes_path_info(id).then_some(id)
-    })
-}
-
-/// Opens a file or directory in the same way as a files route. The error is `None` if the path
-/// does not exist.
-fn look_at(settings: &Files, below: &[u8]) -> Result<(File, PathBuf), Option<Fault>> {
-    let file = open(&settings.root, below, settings.follow_symlinks).map_err(|error| {
-        let fault = fault(&error);
-        (fault.status != 404).then_some(fault)
-    })?;
-    Ok((file, settings.root.join(Path::new(std::ffi::OsStr::from_bytes(below)))))
-}
-
-/// Opens a file, or its variant in the language that the client prefers. As in [`look_at`], the
-/// error is `None` if the path does not exist.
-fn look_for(
-    settings: &Files,
-    scripts: &ScriptRoutes,
-    request: &Request,
-    below: &[u8],
-) -> Result<(File, PathBuf), Option<Fault>> {
-    let plain = look_at(settings, below);
-    let Some(languages) = FileLanguages::new(&settings.languages) else { return plain };
-    let is_sent = |(file, path): &(File, PathBuf)| {
-        let is_file = file.metadata().is_ok_and(|found| found.is_file());
-        is_file && run_by(scripts, file, path).is_none()
-    };
-    let is_plain = plain.as_ref().is_ok_and(is_sent);
-    let is_missing = matches!(plain, Err(None)) && !below.ends_with(b"/");
-    if languages.are_in(below) || !is_plain && !is_missing {
-        return plain;
-    }
-    let exists = |path: &[u8]| look_at(settings, path).is_ok_and(|found| is_sent(&found));
-    let variant = languages.preferred(request, below, (is_plain, 0), exists);
-    variant.map_or(plain, |variant| look_at(settings, &variant))
-}
-
-fn run_by(scripts: &ScriptRoutes, file: &File, path: &Path) -> Option<RouteId> {
-    let mut start = [0; 4];
-    let read = file.read_at(&mut start, 0).unwrap_or(0);
-    scripts.runner(path, file, &start[..read])
+    Ok(())
 }
 
 /// Adds the variables in `by`, which replace variables of the same names.

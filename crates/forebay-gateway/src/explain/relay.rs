@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use forebay_conf::{Backend, Clients, HostPattern, Listen, Plan, ProxyHeader, Relay};
-use forebay_server::route::best_relay;
+use forebay_server::host_index::HostIndex;
 
 use super::{Explanation, QuestionError};
 
@@ -29,8 +29,9 @@ pub(super) fn explain(plan: &Plan, address: &str, is_udp: bool) -> Result<String
     if needs_hello && !name.is_empty() {
         text.item("sni", name.as_bytes());
     }
-    match best_relay(here.iter().map(|relay| &relay.sni[..]), name.as_bytes()) {
-        Some(at) => relay(here[at], needs_hello, &mut text),
+    let names = HostIndex::new(here.iter().map(|relay| &relay.sni[..]));
+    match names.find(name.as_bytes()) {
+        Some(found) => relay(here[found.item], needs_hello, &mut text),
         None => text.item("answer", b"closed: no stream here has this server name"),
     }
     Ok(text.text)

@@ -219,3 +219,176 @@ fn a_change_that_a_local_redirect_of_a_script_answers_removes_stored_replies() {
         assert_ne!(get(world, "/a").await.text(), first.text());
     });
 }
+
+/// The routes of an application that names files by `X-Accel-Redirect`: by an internal route, and
+/// below `sendfile_root`.
+fn naming_routes(root: &std::path::Path) -> [String; 2] {
+    let root = root.display();
+    let to = "proxy = \"http://10.0.0.1:3000\"";
+    [
+        format!(
+            "[[site.route]]\npath = \"/files/*\"\ninternal = true\nfiles = \"{root}\"\n\
+             [[site.route]]\n{to}\ninternal_redirects = true\n"
+        ),
+        format!("[[site.route]]\n{to}\nsendfile_root = \"{root}\"\n"),
+    ]
+}
+
+#[test]
+fn a_named_file_keeps_what_the_application_said_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("files")).unwrap();
+    for dir in [folder.path().to_owned(), folder.path().join("files")] {
+        std::fs::write(dir.join("page.html"), "<script>").unwrap();
+    }
+    const FIELDS: [(&str, &str); 6] = [
+        ("Content-Type", "text/plain"),
+        ("Content-Disposition", "attachment"),
+        ("Accept-Ranges", "none"),
+        ("Set-Cookie", "a=b"),
+        ("Cache-Control", "private"),
+        ("Expires", "Thu, 01 Jan 1970 00:00:00 GMT"),
+    ];
+    let fields: String =
+        FIELDS.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    for routes in naming_routes(folder.path()) {
+        in_memory(&routes, async |world| {
+            let mut backend = world.backend("10.0.0.1:3000");
+            let named = |name: &str| {
+                format!(
+                    "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Accel-Redirect: /files/{name}\r\n\
+                     {fields}ETag: \"x\"\r\nContent-MD5: x\r\nContent-Encoding: gzip\r\n\r\nno"
+                )
+            };
+            for range in ["", "Range: bytes=0-2\r\n"] {
+                let asked = format!("GET /x HTTP/1.1\r\nHost: h\r\n{range}\r\n");
+                let (_, sent) = world.pass(&mut backend, &asked, named("page.html")).await;
+                assert_eq!(sent.status(), if range.is_empty() { 200 } else { 206 });
+                for (name, value) in FIELDS {
+                    assert_eq!(
+                        sent.values(&name.to_ascii_lowercase()),
+                        [value],
+                        "{name} {range}{routes}"
+                    );
+                }
+                assert_ne!(sent.field("etag"), Some("\"x\""));
+                assert_eq!(sent.field("content-md5").or(sent.field("content-encoding")), None);
+            }
+            // The parts of a reply with several ranges have the type, too.
+            let asked = "GET /x HTTP/1.1\r\nHost: h\r\nRange: bytes=0-1,4-5\r\n\r\n";
+            let (_, sent) = world.pass(&mut backend, asked, named("page.html")).await;
+            assert!(sent.field("content-type").unwrap().starts_with("multipart/byteranges"));
+            let text = sent.text();
+            assert!(text.contains("text/plain") && !text.contains("text/html"), "{text}");
+            // An error page is not the file.
+            let asked = "GET /x HTTP/1.1\r\nHost: h\r\n\r\n";
+            let (_, sent) = world.pass(&mut backend, asked, named("missing")).await;
+            assert_eq!((sent.status(), sent.values("set-cookie")), (404, vec!["a=b"]));
+            assert_eq!(sent.field("content-disposition").or(sent.field("cache-control")), None);
+            assert!(sent.field("content-type").unwrap().starts_with("text/html"));
+        });
+    }
+}
+
+#[test]
+fn an_internal_backend_says_the_type_itself() {
+    let routes = "[[site.route]]\npath = \"/store/*\"\ninternal = true\n\
+                  proxy = \"http://10.0.0.2:3000\"\n\
+                  [[site.route]]\nproxy = \"http://10.0.0.1:3000\"\ninternal_redirects = true\n";
+    in_memory(routes, async |world| {
+        let _application = Application::start(world, |_, _| {
+            reply("X-Accel-Redirect: /store/a\r\nContent-Type: text/html\r\n", "")
+        });
+        let mut store = world.backend("10.0.0.2:3000");
+        for (own, expected) in [("Content-Type: image/png\r\n", "image/png"), ("", "text/html")] {
+            let reply = format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n{own}\r\nx");
+            let asked = "GET /x HTTP/1.1\r\nHost: h\r\n\r\n";
+            let (_, sent) = world.pass(&mut store, asked, reply).await;
+            assert_eq!(sent.values("content-type"), [expected]);
+        }
+    });
+}
+
+#[test]
+fn names_without_an_encoding_are_found() {
+    const NAMES: [&str; 5] = ["a b.txt", "\u{fc}.txt", "100% #1.txt", "plain.txt", "a&b;c.txt"];
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("files")).unwrap();
+    for name in NAMES {
+        std::fs::write(folder.path().join(name), name).unwrap();
+        std::fs::write(folder.path().join("files").join(name), name).unwrap();
+    }
+    for routes in naming_routes(folder.path()) {
+        in_memory(&routes, async |world| {
+            let mut backend = world.backend("10.0.0.1:3000");
+            let asked = "GET /x HTTP/1.1\r\nHost: h\r\n\r\n";
+            for name in NAMES {
+                let reply = format!(
+                    "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX-Accel-Redirect: /files/{name}\r\n\r\n"
+                );
+                let (_, sent) = world.pass(&mut backend, asked, reply).await;
+                assert_eq!((sent.status(), sent.text()), (200, name), "{routes}");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_local_redirect_leads_to_internal_routes_only_with_the_key() {
+    for (key, status) in [("", 502), ("internal_redirects = true\n", 200)] {
+        for kind in ["scgi", "uwsgi", "fastcgi"] {
+            let more =
+                if kind == "fastcgi" { ", root = \"/no/such\", scripts = \"*\"" } else { "" };
+            let routes = format!(
+                "[[site.route]]\npath = \"/in/*\"\ninternal = true\nrespond = \"inside\"\n\
+                 [[site.route]]\npath = \"/open/*\"\nrespond = \"open\"\n\
+                 [[site.route]]\npath = \"/rewritten/*\"\nrewrite = \"/script\"\n\
+                 [[site.route]]\n{kind} = {{ to = \"10.0.0.1:9000\"{more} }}\n{key}"
+            );
+            in_memory(&routes, async |world| {
+                let (mut script, mut kept) = (world.backend("10.0.0.1:9000"), None);
+                for (asked, location, expected) in [
+                    ("/script", "/in/a", status),
+                    ("/script", "/%69n/a", status),
+                    ("/script", "/x/../in/a", status),
+                    // The rewrite makes the request internal, but not what the script says.
+                    ("/rewritten/a", "/in/a", status),
+                    ("/script", "/open/a b", 200),
+                ] {
+                    let output = format!("Location: {location}\n\n");
+                    let answering = async {
+                        if kind == "fastcgi" {
+                            if kept.is_none() {
+                                kept = Some(Connection::accept(&mut script).await);
+                            }
+                            let connection = kept.as_mut().unwrap();
+                            let asked = connection.asked().await.expect("the request arrives");
+                            let output = [stdout(asked.id, &output), end(asked.id)].concat();
+                            return connection.send(output).await;
+                        }
+                        let mut connection = script.accept().await;
+                        connection.more().await.unwrap();
+                        connection.send(&output).await;
+                    };
+                    let (answer, ()) = tokio::join!(get(world, asked), answering);
+                    assert_eq!(answer.status(), expected, "{kind} {key}{asked} {location}");
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn a_file_field_that_the_route_sets_reaches_the_client() {
+    let folder = tempfile::tempdir().unwrap();
+    for routes in naming_routes(folder.path()) {
+        let routes = format!("{routes}set_headers = {{ X-Accel-Buffering = \"no\" }}\n");
+        in_memory(&routes, async |world| {
+            let _application =
+                Application::start(world, |_, _| reply("X-Accel-Expires: 5\r\n", "x"));
+            let sent = get(world, "/x").await;
+            assert_eq!(sent.field("x-accel-buffering"), Some("no"));
+            assert_eq!(sent.field("x-accel-expires"), None);
+        });
+    }
+}

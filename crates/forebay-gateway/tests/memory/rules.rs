@@ -385,3 +385,71 @@ fn scripts_of_other_paths_do_not_change_an_index() {
                   [[site.route]]\npath = \"/*\"\nrespond = { status = 410 }\n";
     assert_statuses(&root, routes, &[("/", 200), ("/index.html", 410), ("/app/index.html", 502)]);
 }
+
+/// As Matomo and Shopware publish it for other servers: one script runs, all others are refused.
+#[test]
+fn an_index_is_answered_by_the_route_of_its_own_path() {
+    let root = site(&["index.php", "evil.php", "sub/index.php", "a.txt", "docs/index.html"]);
+    let one = format!("[[site.route]]\npath = \"/index.php\"\n{PHP}\n");
+    let refused = "[[site.route]]\nsuffix = \".php\"\nrespond = { status = 403 }\n";
+    let files = "[[site.route]]\npath = \"/*\"\n\
+                 files = { root = \"ROOT\", index = [\"index.php\", \"index.html\"] }\n";
+    let cases = [
+        ("/", 502),
+        ("POST /", 502),
+        ("/index.php", 502),
+        ("/evil.php", 403),
+        ("/sub/", 403),
+        ("/sub/index.php", 403),
+        ("/a.txt", 200),
+        ("/docs/", 200),
+    ];
+    assert_statuses(&root, &format!("{one}{refused}{files}"), &cases);
+    // The gate of the route that answers holds, and so does the gate of the files route.
+    let denied = one.replace(PHP, &format!("deny = \"all\"\n{PHP}"));
+    assert_statuses(&root, &format!("{denied}{refused}{files}"), &[("/", 403)]);
+    let closed = files.replace("files =", "deny = \"all\"\nfiles =");
+    assert_statuses(&root, &format!("{one}{refused}{closed}"), &[("/", 403), ("/index.php", 502)]);
+    // The server's files are elsewhere. No source of a script is sent.
+    let remote = "fastcgi = { to = \"BACKEND\", root = \"/no/such\" }";
+    let one = one.replace(PHP, remote);
+    let cases = [("/", 502), ("/sub/", 403), ("/evil.php", 403)];
+    assert_statuses(&root, &format!("{one}{refused}{files}"), &cases);
+    // One route of the server also runs the index of directories.
+    let all = format!("[[site.route]]\npath = \"/*\"\n{PHP}\n");
+    let one = one.replace(remote, PHP);
+    let cases = [("/", 502), ("/index.php/x", 502), ("/sub/", 403), ("/evil.php/x", 403)];
+    assert_statuses(&root, &format!("{one}{refused}{all}"), &cases);
+}
+
+#[test]
+fn earlier_routes_for_an_index_file_answer_for_its_directory() {
+    let root = site(&["index.html", "a/index.html", "b/index.html", "c/index.html", "other/x"]);
+    let files = "[[site.route]]\npath = \"/*\"\nfiles = \"ROOT\"\n";
+    for (earlier, cases) in [
+        // It has no such file, so the files route sends its own.
+        (
+            "path = \"/a/*\"\nfallback = true\nfiles = \"ROOT/other\"",
+            [("/a/", 200), ("/a/index.html", 200)],
+        ),
+        (
+            "path = \"/a/*\"\nfallback_to = \"/gone\"\nfiles = \"ROOT/other\"",
+            [("/a/", 404), ("/a/index.html", 404)],
+        ),
+        ("path = \"/index.html\"\nproxy = \"http://BACKEND\"", [("/", 502), ("/a/", 200)]),
+        ("path = \"/index.html\"\nrespond = { status = 410 }", [("/", 410), ("/b/", 200)]),
+        (
+            "path = \"/index.html\"\ninternal = true\nrespond = \"in\"",
+            [("/", 200), ("/index.html", 404)],
+        ),
+        ("path = \"/index.html\"\nrewrite = \"/a/\"", [("/", 200), ("/index.html", 200)]),
+        // No loop.
+        ("path = \"/index.html\"\nredirect = \"/\"", [("/", 200), ("/index.html", 302)]),
+        (
+            "path = \"/index.html\"\ndeny = \"all\"\nredirect = \"/\"",
+            [("/", 403), ("/index.html", 403)],
+        ),
+    ] {
+        assert_statuses(&root, &format!("[[site.route]]\n{earlier}\n{files}"), &cases);
+    }
+}

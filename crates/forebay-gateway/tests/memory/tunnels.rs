@@ -154,24 +154,6 @@ fn data_behind_a_refused_upgrade_is_read_as_a_request() {
 }
 
 #[test]
-fn an_upgrade_with_a_body_in_any_framing_is_refused() {
-    in_memory(PROXIED, async |world| {
-        let mut backend = world.backend("10.0.0.1:3000");
-        for body in
-            ["Content-Length: 5\r\n\r\nhello", "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"]
-        {
-            let head = "POST / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: x\r\n";
-            let mut client = world.client();
-            client.send([head, body].concat()).await;
-            let reply = client.reply("").await;
-            assert_eq!((reply.status(), reply.field("connection")), (400, Some("close")));
-            assert!(client.is_closed().await);
-        }
-        assert!(!backend.has_visitor());
-    });
-}
-
-#[test]
 fn upgrades_that_nobody_should_tunnel_are_ignored() {
     let fixed = "[[site.route]]\npath = \"/fixed\"\nrespond = \"hello\"\n";
     in_memory(&[fixed, PROXIED].concat(), async |world| {

@@ -76,15 +76,6 @@ fn a_101_to_another_protocol_than_asked_for_is_a_502() {
 }
 
 #[test]
-fn an_upgrade_with_a_body_is_refused() {
-    in_memory(PROXIED, async |world| {
-        let request = ASK.replace("\r\n\r\n", "\r\nContent-Length: 4\r\n\r\nbody");
-        let request = request.replace("GET", "POST");
-        assert_eq!(world.ask(&request).await.status(), 400);
-    });
-}
-
-#[test]
 fn an_upgrade_to_http2_or_tls_stays_behind() {
     in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");

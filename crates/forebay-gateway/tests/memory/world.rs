@@ -59,7 +59,7 @@ impl World {
         let tls = SiteTls::load(&plan, None).unwrap();
         let settings = settings(&plan);
         let access_log = plan.log.clone();
-        let origins = Arc::new(Origins::new(plan, tls, &errors, Starts::Later).unwrap());
+        let origins = Arc::new(Origins::new(plan, Arc::new(tls), &errors, Starts::Later).unwrap());
         let logs = (&access_log, kept, errors.clone());
         let gateway = MemoryGateway::new(settings, logs, &origins.tables(), &listen);
         Self { gateway, origins: RefCell::new(origins), log: errors, listen }
@@ -188,7 +188,8 @@ impl World {
         let plan = parse(&with_site(configuration));
         let tls = SiteTls::load(&plan, None).unwrap();
         let origins =
-            Origins::new(plan, tls, &self.log, Starts::After(&self.origins.borrow())).unwrap();
+            Origins::new(plan, Arc::new(tls), &self.log, Starts::After(&self.origins.borrow()))
+                .unwrap();
         self.origins.replace(Arc::new(origins));
         self.reload();
     }
@@ -205,7 +206,7 @@ fn settings(plan: &Plan) -> Settings {
     }
 }
 
-fn with_site(configuration: &str) -> String {
+pub fn with_site(configuration: &str) -> String {
     if configuration.trim_start().starts_with("[[site.route]]") {
         format!("[[site]]\nlisten = [\"{LISTEN}\"]\n{configuration}")
     } else {
@@ -213,7 +214,7 @@ fn with_site(configuration: &str) -> String {
     }
 }
 
-fn parse(text: &str) -> Plan {
+pub fn parse(text: &str) -> Plan {
     let mut plan = match forebay_conf::parse(text, "test.toml", Path::new("/")) {
         Ok(plan) => plan,
         Err(error) => panic!("{error}"),

@@ -5,6 +5,7 @@ use super::Cx;
 use super::narrow::narrowed;
 use super::sections::{Sections, is_below, last, settle, url_of};
 use super::syntax::{Directive, is, line};
+use super::wsgi;
 use crate::draft::DraftRoute;
 use crate::matcher::Matcher;
 use crate::pattern::{PatternConditions, Use, as_regex, classify};
@@ -59,7 +60,14 @@ pub fn bases<'a>(cx: &mut Cx<'_>, sections: &Sections<'a>) -> Vec<Base<'a>> {
     }
     // mod_wsgi looks for its aliases after those of mod_alias.
     for directive in all().filter(|d| is(d, "WSGIScriptAlias")) {
-        aliases.push(super::wsgi::base(cx, sections, directive));
+        let (url, file) = (directive.arg(0).to_owned(), cx.path(directive.arg(1)));
+        let matcher = below(&url);
+        let content = match wsgi::answer(cx, sections, directive, (&file, &matcher)) {
+            Ok(app) => Content::App(app),
+            Err(closed) => Content::Fixed(closed),
+        };
+        // The sections for the directory of the script apply.
+        aliases.push(Base { directive, url, matcher, dir: Some(file), content });
     }
     if let Some(root) = root {
         let dir = Some(cx.path(root.arg(0)));

@@ -222,12 +222,11 @@ fn granted_files(
             continue;
         }
         let text = section.args.last().map_or("", String::as_str);
-        let ends = match is(section, "FilesMatch") || section.arg(0) == "~" {
-            true => classify(text, false, cx.keys, Use::Exact).ok().map(|found| found.matcher),
-            false => text
-                .strip_prefix('*')
-                .filter(|end| !end.contains(['*', '?', '[']))
-                .map(|end| Matcher { suffixes: vec![end.to_owned()], ..Matcher::default() }),
+        let ends = if is(section, "FilesMatch") || section.arg(0) == "~" {
+            classify(text, false, cx.keys, Use::Exact).ok().map(|found| found.matcher)
+        } else {
+            let end = text.strip_prefix('*').filter(|end| !end.contains(['*', '?', '[']));
+            end.map(|end| Matcher { suffixes: vec![end.to_owned()], ..Matcher::default() })
         };
         let is_harmless = |end: &String| {
             let end = end.to_ascii_lowercase();

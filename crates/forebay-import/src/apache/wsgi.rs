@@ -1,11 +1,11 @@
 //! Translates `WSGIScriptAlias` of mod_wsgi to applications of kind `wsgi`.
 
 use super::Cx;
-use super::bases::{Base, Content, below};
 use super::sections::{Sections, last};
 use super::syntax::{Directive, is, line};
 use crate::draft::DraftRoute;
 use crate::files;
+use crate::matcher::Matcher;
 use crate::value::Table;
 
 /// Options of `WSGIDaemonProcess` that need no key.
@@ -21,16 +21,19 @@ const NEEDLESS: [&str; 9] = [
     "umask",
 ];
 
-/// Returns the base of a `WSGIScriptAlias`: the application for all paths of the alias. If the
-/// application has no translation, the base is closed, because its source may be among the files
-/// that the site sends.
-pub fn base<'a>(cx: &mut Cx<'_>, sections: &Sections<'a>, directive: &'a Directive) -> Base<'a> {
+/// What answers for all paths of a `WSGIScriptAlias` of `file`: the name of the application. If it
+/// has no translation, the paths are closed (the route in the error), because the source may be
+/// among the files that the site sends.
+pub fn answer(
+    cx: &mut Cx<'_>,
+    sections: &Sections<'_>,
+    directive: &Directive,
+    (file, matcher): (&str, &Matcher),
+) -> Result<String, Box<DraftRoute>> {
     directive.settle();
-    let (url, file) = (directive.arg(0).to_owned(), cx.path(directive.arg(1)));
-    let matcher = below(&url);
     let route = DraftRoute::new(&directive.place, line(directive), matcher.clone());
-    let layers = sections.layers(&url, Some(&file));
-    let content = match application(cx, &layers, directive, &file) {
+    let layers = sections.layers(directive.arg(0), Some(file));
+    match application(cx, &layers, directive, file) {
         Ok(table) => {
             let stem = std::path::Path::new(&file).file_stem().unwrap_or_default();
             let name: String = stem
@@ -38,12 +41,10 @@ pub fn base<'a>(cx: &mut Cx<'_>, sections: &Sections<'a>, directive: &'a Directi
                 .chars()
                 .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
                 .collect();
-            Content::App(cx.draft.add_app(&name, table))
+            Ok(cx.draft.add_app(&name, table))
         }
-        Err(next) => Content::Fixed(Box::new(route.closed(cx.note(directive, next)))),
-    };
-    // The sections for the directory of the script apply.
-    Base { directive, url, matcher, dir: Some(file), content }
+        Err(next) => Err(Box::new(route.closed(cx.note(directive, next)))),
+    }
 }
 
 /// Returns the table of the application in `file`. The text of an error says what the user must do.

@@ -16,7 +16,6 @@ use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,6 +26,8 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
+
+use forebay_process::{Connection, Keeps, RootCommand, RootProcess};
 
 use super::VARIABLE;
 
@@ -104,8 +105,8 @@ fn find(name: &OsStr) -> io::Result<PathBuf> {
     found.map_or_else(env::current_exe, std::path::absolute)
 }
 
-/// The connection to the process that stays root. It carries one order at a time.
-type RootSocket = Arc<Mutex<UnixStream>>;
+/// The process that stays root. It gets one order at a time.
+type RootSocket = Arc<Mutex<RootProcess>>;
 
 /// Reads the files of the configuration through the process that stays root.
 #[derive(Debug)]
@@ -124,7 +125,8 @@ impl RootReader {
 
 /// Sends an order, with a descriptor if it has one, and returns the answer.
 fn order(socket: &RootSocket, order: u8, descriptor: Option<OwnedFd>) -> io::Result<String> {
-    let mut socket = socket.lock().unwrap_or_else(PoisonError::into_inner);
+    let process = socket.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut socket = UnixStream::from(process.socket()?.try_clone()?);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     let descriptors: Vec<_> = descriptor.iter().map(AsFd::as_fd).collect();
@@ -132,7 +134,7 @@ fn order(socket: &RootSocket, order: u8, descriptor: Option<OwnedFd>) -> io::Res
         ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
     }
     let pieces = [io::IoSlice::new(std::slice::from_ref(&order))];
-    sendmsg(&*socket, &pieces, &mut ancillary, SendFlags::NOSIGNAL)?;
+    sendmsg(&socket, &pieces, &mut ancillary, SendFlags::NOSIGNAL)?;
     answer(&mut socket)
 }
 
@@ -147,12 +149,7 @@ pub enum Launcher {
         child: Option<Child>,
     },
     /// Starts successors through the process that stays root.
-    Root {
-        /// The process.
-        process: Child,
-        /// Connection to the process.
-        socket: RootSocket,
-    },
+    Root(RootSocket),
 }
 
 impl Launcher {
@@ -163,16 +160,16 @@ impl Launcher {
 
     /// Starts the process that stays root.
     pub fn root(program: &Program) -> io::Result<Self> {
-        let (socket, theirs) = UnixStream::pair()?;
-        let process = Command::new("/proc/self/exe")
-            .arg(VERB)
-            .arg(&program.path)
-            .args(&program.arguments)
-            .env(VARIABLE, &program.note)
-            .stdin(OwnedFd::from(theirs))
-            .process_group(0)
-            .spawn()?;
-        Ok(Self::Root { process, socket: Arc::new(Mutex::new(socket)) })
+        let words = [program.note.clone(), program.path.clone().into_os_string()];
+        let process = RootProcess::start(&RootCommand {
+            verb: VERB,
+            arguments: words.into_iter().chain(program.arguments.iter().cloned()).collect(),
+            purpose: "SIGUSR2, and reloads that read files of root",
+            connection: Connection::Stream,
+            keeps: Keeps::Surroundings,
+            has_stderr: true,
+        })?;
+        Ok(Self::Root(Arc::new(Mutex::new(process))))
     }
 
     /// Starts a successor. `socket` becomes its standard input.
@@ -182,9 +179,7 @@ impl Launcher {
                 *child = Some(program.start(socket)?);
                 Ok(())
             }
-            Self::Root { socket: connection, .. } => {
-                order(connection, START, Some(socket)).map(drop)
-            }
+            Self::Root(connection) => order(connection, START, Some(socket)).map(drop),
         }
     }
 
@@ -193,7 +188,7 @@ impl Launcher {
     pub fn end(&mut self) -> io::Result<String> {
         match self {
             Self::Direct { child, .. } => child.take().map_or(Ok(String::new()), end),
-            Self::Root { socket, .. } => order(socket, END, None),
+            Self::Root(process) => order(process, END, None),
         }
     }
 
@@ -201,17 +196,7 @@ impl Launcher {
     pub fn reader(&self) -> Option<RootReader> {
         match self {
             Self::Direct { .. } => None,
-            Self::Root { socket, .. } => Some(RootReader(socket.clone())),
-        }
-    }
-}
-
-impl Drop for Launcher {
-    fn drop(&mut self) {
-        if let Self::Root { process, socket } = self {
-            let socket = socket.lock().unwrap_or_else(PoisonError::into_inner);
-            let _ = socket.shutdown(std::net::Shutdown::Both);
-            let _ = process.wait();
+            Self::Root(process) => Some(RootReader(process.clone())),
         }
     }
 }
@@ -250,8 +235,8 @@ fn end(mut child: Child) -> io::Result<String> {
     Ok("ended by the running process".to_owned())
 }
 
-/// Runs the process that stays root. The arguments after [`VERB`] are the program and its
-/// arguments.
+/// Runs the process that stays root. The arguments after [`VERB`] are the note for successors, the
+/// program, and its arguments.
 pub fn launch_successors(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     // A control group or a terminal signals all its processes. Block the signals, because this
     // process must live as long as its server.
@@ -259,8 +244,9 @@ pub fn launch_successors(mut arguments: impl Iterator<Item = OsString>) -> ExitC
     let blocked =
         [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGUSR2];
     blocked.into_iter().for_each(|signal| signals.add(signal));
-    let Some(path) = arguments.next() else { return ExitCode::FAILURE };
-    let note = env::var_os(VARIABLE).unwrap_or_default();
+    let (Some(note), Some(path)) = (arguments.next(), arguments.next()) else {
+        return ExitCode::FAILURE;
+    };
     let program = Program { path: path.into(), arguments: arguments.collect(), note };
     let Ok(socket) = io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::FAILURE };
     if signals.thread_block().is_err() {

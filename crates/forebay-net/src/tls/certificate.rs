@@ -8,6 +8,7 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use x509_parser::extensions::GeneralName;
 
 /// The certificate that a site shows. A replacement of the certificate affects only handshakes that
 /// begin later. Without a certificate, handshakes fail.
@@ -41,6 +42,20 @@ impl SiteCertificate {
         let (_, certificate) = x509_parser::parse_x509_certificate(shown.cert.first()?).ok()?;
         let validity = certificate.validity();
         Some((validity.not_before.timestamp(), validity.not_after.timestamp()))
+    }
+
+    /// The host names that the certificate is for, such as `*.example.org`. `None` if no readable
+    /// certificate is loaded.
+    pub fn names(&self) -> Option<Vec<String>> {
+        let shown = self.shown()?;
+        let (_, certificate) = x509_parser::parse_x509_certificate(shown.cert.first()?).ok()?;
+        let names = certificate.subject_alternative_name().ok()?;
+        let names = names.map(|names| &*names.value.general_names).unwrap_or_default();
+        let dns = names.iter().filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some((*name).to_owned()),
+            _ => None,
+        });
+        Some(dns.collect())
     }
 
     pub(super) fn show(&self, certified: Arc<CertifiedKey>) {

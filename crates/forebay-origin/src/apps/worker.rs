@@ -139,7 +139,7 @@ impl WorkerApp {
         let mut lease = self.app.checkout_for(run.block, body).await.map_err(unavailable)?;
         exchange.enter(Step::Origin);
         lease.send(run.block, body).await.map_err(worker_fault)?;
-        let limit = OutputLimit::new(self.max_output, Fault::app);
+        let limit = OutputLimit::new(self.max_output, Fault::app, &self.thread);
         let reading = match run.script {
             Some(script) => Output::of(script, &exchange.request, limit),
             None => Output::Parsed(ScriptReply::new(limit)),

@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::fmt::Write as _;
 use std::fs::{File, Metadata};
+use std::hash::{DefaultHasher, Hasher};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -28,6 +30,10 @@ const SMALL: u64 = 64 * 1024;
 /// Maximum number of bytes in one cache. If a file would exceed this number, the cache is emptied.
 const KEPT: usize = 64 << 20;
 
+/// Greatest time of a change that says nothing: 0 and 1 are the times of files in packages that are
+/// built reproducibly. A date in `Last-Modified` would confirm every later version, too.
+const NO_TIME: u64 = 1;
+
 /// File or directory that a path names.
 pub enum PathEntry {
     /// A file.
@@ -46,8 +52,8 @@ pub struct CachedFile {
     pub length: u64,
     /// The entity tag, quotes included.
     pub etag: String,
-    /// Last change, in seconds since 1970.
-    pub modified: u64,
+    /// Last change, in seconds since 1970; see [`Self::time`].
+    modified: u64,
     /// The media type. If empty, replies have no `Content-Type`.
     pub content_type: Cow<'static, str>,
     /// Field lines of a reply with content. The first line is `Content-Type`, if there is a type.
@@ -68,11 +74,27 @@ pub struct CachedFile {
 }
 
 impl CachedFile {
+    /// The time of the last change in seconds since 1970, if the file system knows it.
+    pub fn time(&self) -> Option<u64> {
+        Some(self.modified).filter(|&modified| modified > NO_TIME)
+    }
+
     /// Returns the field lines of a reply with content, without `Content-Type`.
     pub fn fields_but_type(&self) -> &[u8] {
         match self.content_type.len() {
             0 => &self.fields,
             length => &self.fields["Content-Type: \r\n".len() + length..],
+        }
+    }
+
+    /// Appends the field lines of a reply with content. `kind` replaces the media type.
+    pub fn append_fields(&self, kind: Option<&str>, out: &mut Vec<u8>) {
+        match kind {
+            None => out.extend_from_slice(&self.fields),
+            Some(kind) => {
+                encode::field(out, "Content-Type", kind.as_bytes());
+                out.extend_from_slice(self.fields_but_type());
+            }
         }
     }
 }
@@ -280,6 +302,20 @@ impl Cache {
         let run_by = self.run_by(name, &file, &content)?;
         let modified = u64::try_from(metadata.mtime()).unwrap_or(0);
         let mut etag = format!("\"{modified:x}-{:x}-{length:x}", metadata.mtime_nsec());
+        // Nix, Bazel and reproducible images give all files the same time, so the time and the
+        // length alone would confirm a stale copy. The content of a small file is the same on all
+        // machines of a fleet. For other files only the file system can tell.
+        match &content {
+            Content::Memory(bytes) => {
+                let mut hasher = DefaultHasher::new();
+                hasher.write(bytes);
+                let _ = write!(etag, "-{:x}", hasher.finish());
+            }
+            Content::File(_) => {
+                let (inode, changed) = (metadata.ino(), metadata.ctime());
+                let _ = write!(etag, "-{inode:x}-{changed:x}{:x}", metadata.ctime_nsec());
+            }
+        }
         let language = split(name.base, &self.languages);
         let endings = [language.map(|(_, tag)| tag), name.coding.map(ContentCoding::extension)];
         for ending in endings.into_iter().flatten() {
@@ -289,7 +325,9 @@ impl Cache {
         etag.push('"');
         let date = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(modified));
         let mut validators = Vec::new();
-        encode::field(&mut validators, "Last-Modified", date.as_bytes());
+        if modified > NO_TIME {
+            encode::field(&mut validators, "Last-Modified", date.as_bytes());
+        }
         encode::field(&mut validators, "ETag", etag.as_bytes());
         match (self.varies, name.varies) {
             (true, true) => {

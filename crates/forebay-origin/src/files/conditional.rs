@@ -48,7 +48,7 @@ pub fn decide(request: &Request, entry: &CachedFile, max_ranges: usize) -> Outco
             return Outcome::Failed;
         }
     } else if let Some(date) = value(KnownField::IfUnmodifiedSince).and_then(parse_date)
-        && entry.modified > date
+        && entry.time().is_some_and(|time| time > date)
     {
         return Outcome::Failed;
     }
@@ -57,14 +57,16 @@ pub fn decide(request: &Request, entry: &CachedFile, max_ranges: usize) -> Outco
             return Outcome::NotModified;
         }
     } else if let Some(date) = value(KnownField::IfModifiedSince).and_then(parse_date)
-        && entry.modified <= date
+        && entry.time().is_some_and(|time| time <= date)
     {
         return Outcome::NotModified;
     }
     match value(KnownField::Range) {
         Some(range) if request.method() == b"GET" => {
             let applies = value(KnownField::IfRange).is_none_or(|validator| {
-                validator == entry.etag.as_bytes() || parse_date(validator) == Some(entry.modified)
+                let is_time =
+                    || parse_date(validator).is_some_and(|date| entry.time() == Some(date));
+                validator == entry.etag.as_bytes() || is_time()
             });
             if applies { parts(range, entry.length, max_ranges) } else { Outcome::Whole }
         }

@@ -10,9 +10,16 @@ use super::conditional::ByteRange;
 use super::push;
 
 /// Sends these parts of a file, in this order.
-pub async fn send(reply: &mut Reply, entry: &CachedFile, parts: &[ByteRange]) -> Result<(), Fault> {
+/// `kind` replaces the media type of the file.
+pub async fn send(
+    reply: &mut Reply,
+    (entry, kind): (&CachedFile, Option<&str>),
+    parts: &[ByteRange],
+) -> Result<(), Fault> {
     let boundary = boundary();
-    let heads: Vec<_> = parts.iter().map(|part| part_head(&boundary, entry, *part)).collect();
+    let kind = kind.unwrap_or(&entry.content_type);
+    let heads: Vec<_> =
+        parts.iter().map(|part| part_head(&boundary, (kind, entry.length), *part)).collect();
     let end = format!("\r\n--{boundary}--\r\n");
     let lengths = heads.iter().zip(parts).map(|(head, part)| head.len() as u64 + part.length);
     let length = lengths.sum::<u64>() + end.len() as u64;
@@ -35,14 +42,14 @@ fn boundary() -> String {
     format!("{:016x}{:016x}", random(), random())
 }
 
-fn part_head(boundary: &str, entry: &CachedFile, part: ByteRange) -> String {
+fn part_head(boundary: &str, (kind, length): (&str, u64), part: ByteRange) -> String {
     let last = part.start + part.length - 1;
-    let kind = match &*entry.content_type {
+    let kind = match kind {
         "" => String::new(),
         kind => format!("Content-Type: {kind}\r\n"),
     };
     format!(
         "\r\n--{boundary}\r\n{kind}Content-Range: bytes {}-{last}/{}\r\n\r\n",
-        part.start, entry.length
+        part.start, length
     )
 }

@@ -3,7 +3,7 @@
 //!
 //! Each file is looked up below the directories of the site's script routes, by its name and its
 //! real path. A files route leaves a script to later routes. For an index file that is a script,
-//! and for `fallback_to`, Forebay selects a route again (`Reply::reroute`).
+//! and for `fallback_to`, Forebay selects a route again.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

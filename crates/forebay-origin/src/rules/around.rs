@@ -9,7 +9,7 @@ use forebay_conf::{
     self as conf, Action, AppKind, Matcher, PathPattern, Plan, Site, TemplatePart,
     looks_like_file_name,
 };
-use forebay_server::route::Instead;
+use forebay_server::decide::Instead;
 use forebay_upstream::fastcgi::below_prefix;
 use forebay_upstream::mount;
 

@@ -118,7 +118,7 @@ impl Cgi {
         let permit = self.enter(deadline).await?;
         let mut process = self.spawn(&exchange.request, script, &body)?;
         exchange.enter(Step::Origin);
-        let limit = OutputLimit::new(self.settings.max_output, Fault::app);
+        let limit = OutputLimit::new(self.settings.max_output, Fault::app, &self.thread);
         let output = Output::of(script, &exchange.request, limit);
         let relayed = relay(&mut process, ReplyPump::new(output, &mut exchange.reply));
         let outcome = tokio::time::timeout_at(deadline, relayed).await;

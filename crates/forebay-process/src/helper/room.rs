@@ -9,8 +9,9 @@ use super::message::RoomRequest;
 use crate::Identity;
 use rustix::fs::{
     Access, AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid, access, chmod, chownat, fstat, mkdir,
-    open, openat,
+    open, openat, statat,
 };
+use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Permissions, remove_dir_all};
 use std::hash::{BuildHasher, RandomState};
@@ -88,11 +89,21 @@ impl Rooms {
         }
     }
 
-    /// Makes the directory of all rooms. An existing directory is an error, because anyone may have
-    /// made it.
+    /// Returns true if the directory exists, and root has made it.
+    fn is_of_root(&self) -> io::Result<bool> {
+        let found = statat(CWD, &self.path, AtFlags::SYMLINK_NOFOLLOW)?;
+        let is_dir = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
+        Ok(is_dir && found.st_uid == 0)
+    }
+
+    /// Makes the directory of all rooms. An existing directory of another user is an error.
     fn make(&mut self) -> io::Result<()> {
         if !self.is_made {
-            mkdir(&self.path, Mode::RWXU)?;
+            match mkdir(&self.path, Mode::RWXU) {
+                // The helper before this one, which has ended, made it.
+                Err(Errno::EXIST) if self.is_of_root()? => {}
+                outcome => outcome?,
+            }
             self.is_made = true;
             // Set the mode independently of the umask.
             chmod(&self.path, Mode::from_raw_mode(OF_ALL))?;

@@ -2,15 +2,15 @@
 //! writes to its `Destination`, so Forebay refuses it unless the same client could also send a PUT
 //! for this URL.
 
-use forebay_net::fault::Fault;
+use forebay_net::fault::{Decline, Fault};
 use forebay_net::head::{Request, moving_method};
 use forebay_wire::http1::{Claims, KnownField, host_of};
 use forebay_wire::path;
 
-use super::{ambiguous_condition, ambiguous_route, kept_from_scripts, only_internal, prepare};
+use super::prepare;
+use crate::decide::{Admission, Instead, Step, Walk};
 use crate::exchange::{Exchange, Permission};
-use crate::rewrite::{fallback_path, rewrite_request, target};
-use crate::route::{Instead, Route, Site};
+use crate::route::{Route, Site};
 
 /// Returns true if the method of the request writes to its `Destination`, and the origin of `route`
 /// reads request bodies. Only such an origin can perform the write.
@@ -28,12 +28,12 @@ pub async fn admit(exchange: &mut Exchange, site: &Site, at: usize) -> Result<bo
     let Some(target) = destination(&exchange.request, site)? else { return Ok(true) };
     let target = target.to_vec();
     let own = moving_method(&exchange.request).unwrap_or_default();
-    let mut walk = Walk { site, at, own, asked: Vec::new() };
+    let mut gates = Gates { site, at, own, asked: Vec::new() };
     for method in [b"PUT", own] {
         let mut request = exchange.request.with_target(method, &target);
         request.prepare_path(site.encoded_slashes, site.slashes).map_err(refused)?;
         let aside = Aside::new(exchange, request);
-        match (walk.follow(aside.exchange).await?, method) {
+        match (gates.follow(aside.exchange).await?, method) {
             (WalkEnd::Answered, _) => return Ok(false),
             (WalkEnd::Origin, _) | (WalkEnd::NoOrigin, b"MOVE" | b"COPY") => {}
             (WalkEnd::Fixed | WalkEnd::NoOrigin, _) => {
@@ -44,7 +44,7 @@ pub async fn admit(exchange: &mut Exchange, site: &Site, at: usize) -> Result<bo
     Ok(true)
 }
 
-/// Result of [`Walk::follow`].
+/// Result of [`Gates::follow`].
 enum WalkEnd {
     /// A gate has answered the request.
     Answered,
@@ -56,9 +56,9 @@ enum WalkEnd {
     NoOrigin,
 }
 
-/// A walk through the routes that a request for the `Destination` would try. The walk asks the
-/// gates of these routes, but sends nothing to their origins.
-struct Walk<'w> {
+/// Asks the gates of all routes that may answer for the `Destination`, but sends nothing to their
+/// origins.
+struct Gates<'w> {
     site: &'w Site,
     /// The route that answers the request. Its gate also checks the request's own path.
     at: usize,
@@ -68,87 +68,49 @@ struct Walk<'w> {
     asked: Vec<usize>,
 }
 
-impl Walk<'_> {
-    /// Asks the gates of the matching routes in their order, until a route would certainly answer.
-    /// If the origin of a route may decline the request, the walk continues with the next route.
+impl Gates<'_> {
+    /// Follows the walk until a route would certainly answer. If the origin of a route may decline
+    /// the request, the walk continues as if it did.
     async fn follow(&mut self, exchange: &mut Exchange) -> Result<WalkEnd, Fault> {
-        let (site, mut from, mut taken) = (self.site, 0, Vec::new());
-        let mut end = WalkEnd::NoOrigin;
-        while let Some((number, route)) = site.route(&mut exchange.request, from) {
-            let request = &exchange.request;
-            if !request.unmasked.is_empty() && site.is_ambiguous(request, from, number) {
-                return Err(ambiguous_route());
-            }
-            from = number + 1;
-            if request.is_doubtful(&route.matcher) {
-                return Err(ambiguous_condition());
-            }
-            if route.internal && !request.is_internal {
-                return Err(only_internal());
-            }
-            if let Some(ruling) = self.apply_rules(exchange, number).await? {
-                return Ok(ruling);
-            }
-            if !self.ask(exchange, number).await? {
-                return Ok(WalkEnd::Answered);
-            }
-            if route.rewrites || route.rewrite.is_some() {
-                // Forebay does not rewrite the Destination for the backend. So the backend would
-                // write to the original path, but the gates would have checked the rewritten path.
-                return Err(Fault::client(
-                    403,
-                    "a route would rewrite the path of the Destination",
-                ));
-            }
-            if route.instead != Instead::No {
-                return Ok(if matches!(end, WalkEnd::Origin) { end } else { WalkEnd::Fixed });
-            }
-            if route.origin.takes_body() {
-                end = WalkEnd::Origin;
-            }
-            let is_by_segment = route.matcher.is_by_segment(&exchange.request.path);
-            if route.fallback || route.origin.may_fall_back() || is_by_segment {
-                continue;
-            }
-            let Some(to) = route.fallback_to.as_ref().filter(|_| !taken.contains(&number)) else {
-                return Ok(end);
-            };
-            taken.push(number);
-            let target = target(to, &exchange.request);
-            if to.has_query {
-                rewrite_request(&target, &mut exchange.request, site.encoded_slashes)?;
-            } else {
-                exchange.request.reroute(fallback_path(&target)?);
-            }
-            from = 0;
-        }
-        Ok(end)
-    }
-
-    /// Applies the rules of earlier routes to the requests of route `number`. Returns the end of
-    /// the walk if a rule ends the walk, else `None`.
-    async fn apply_rules(
-        &mut self,
-        exchange: &mut Exchange,
-        number: usize,
-    ) -> Result<Option<WalkEnd>, Fault> {
-        if !self.site.has_rules_above(number) {
-            return Ok(None);
-        }
+        let site = self.site;
+        let mut walk =
+            Walk::for_destination(&site.routes, site.encoded_slashes).by_index(&site.index);
         let second = exchange.reply.stream().thread().second();
-        for (above, _) in self.site.rules_above(number, &exchange.request, second)? {
-            if !self.ask(exchange, above).await? {
-                return Ok(Some(WalkEnd::Answered));
-            }
-            let rule = &self.site.routes[above];
-            if rule.keeps_from.contains(&number) {
-                return Err(kept_from_scripts());
-            }
-            if rule.instead != Instead::No {
-                return Ok(Some(WalkEnd::Fixed));
+        let mut end = WalkEnd::NoOrigin;
+        loop {
+            match walk.next(&mut exchange.request, second)? {
+                Step::Route(_) | Step::Rewritten | Step::Again(_) => {}
+                Step::Gate { rule: number, .. } | Step::Admit(Admission { at: number, .. }) => {
+                    if !self.ask(exchange, number).await? {
+                        return Ok(WalkEnd::Answered);
+                    }
+                }
+                Step::Instead(_) => return Ok(WalkEnd::Fixed),
+                Step::End(_) => return Ok(end),
+                Step::Answer(at) => {
+                    let route = &site.routes[at];
+                    if route.facts.instead != Instead::No {
+                        return Ok(if matches!(end, WalkEnd::Origin) {
+                            end
+                        } else {
+                            WalkEnd::Fixed
+                        });
+                    }
+                    if route.origin.takes_body() {
+                        end = WalkEnd::Origin;
+                    }
+                    let decline = if route.origin.may_fall_back() {
+                        Decline::Always
+                    } else {
+                        Decline::IfFallback
+                    };
+                    let declined = Fault::client(404, "").decline(decline);
+                    if walk.declined(&mut exchange.request, declined).is_err() {
+                        return Ok(end);
+                    }
+                }
             }
         }
-        Ok(None)
     }
 
     /// Asks the gate of route `number` once. Returns false if the gate has answered the request.

@@ -4,11 +4,12 @@
 use std::io::ErrorKind;
 use std::rc::Rc;
 
+use forebay_conf::Level;
 use forebay_net::deadline::Activity;
 use forebay_net::fault::Fault;
 use forebay_net::head::Request;
 use forebay_net::limit::Limit;
-use forebay_net::socket::{BUFFER, Socket, yield_to_readers};
+use forebay_net::socket::{BUFFER, Lingering, Socket, yield_to_readers};
 use forebay_net::sys::recycled::Recycled;
 use forebay_net::timing::Step;
 use forebay_wire::http1::{Progress, RequestParser};
@@ -137,7 +138,7 @@ async fn serve_waiting(
             Ok(NextHead::End) => return Served::Last,
             Err(fault) => {
                 if refuse(stream, exchange, &fault).await {
-                    socket.linger().await;
+                    linger(stream, socket).await;
                 }
                 return Served::Last;
             }
@@ -154,7 +155,7 @@ async fn serve_waiting(
             Next::Request => {}
             Next::Close => return Served::Last,
             Next::Linger => {
-                socket.linger().await;
+                linger(stream, socket).await;
                 return Served::Last;
             }
         }
@@ -164,6 +165,24 @@ async fn serve_waiting(
         }
         // Let other tasks run, so that a client with many pipelined requests does not delay them.
         yield_to_readers().await;
+    }
+}
+
+/// Reads and drops the rest of a request that has been answered, so that the client can read the
+/// reply.
+async fn linger(stream: &Stream, socket: &Socket) {
+    let settings = stream.thread().settings();
+    let limit = Lingering { time: settings.timeouts.linger, bytes: settings.limits.linger_size };
+    if !Box::pin(socket.linger_for(limit)).await && !stream.thread().is_stopping() {
+        stream.thread().counters.count_limit(Limit::Linger);
+        stream.thread().log_limited_with(Level::Info, || {
+            format!(
+                "a connection was closed although the client still sent its request, which had been \
+                 answered: the limit is linger of [server.timeouts] or linger_size of \
+                 [server.limits], from {}",
+                stream.peer()
+            )
+        });
     }
 }
 

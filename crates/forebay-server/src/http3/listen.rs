@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::aws_lc_rs::{hkdf, hmac};
-use forebay_conf::HostPattern;
 use forebay_net::deadline::Activity;
 use forebay_net::limit::Limit;
 use forebay_net::listen::{DatagramSocket, SocketGroup};
@@ -36,12 +35,13 @@ use tokio::task::spawn_local;
 use crate::admission::{Counted, is_full, make_room};
 use crate::close_order::CloseOrder;
 use crate::context::FrontContext;
+use crate::host_index::HostIndex;
 use crate::http3::connection::STREAMS;
 use crate::http3::held::HeldHello;
 use crate::http3::serve::serve_connection;
 use crate::http3::socket::ThreadRuntime;
 use crate::part::Accepted;
-use crate::route::{Site, Table, best_site};
+use crate::route::{Site, Table, select_site};
 
 /// Maximum number of the client's unidirectional streams: the control stream, two for QPACK, and
 /// some of unknown kinds.
@@ -322,7 +322,7 @@ impl Sites {
     /// returns the value that lets the connection's handshake wait.
     fn connection_config(&self) -> (Arc<ServerConfig>, Option<Arc<HeldHello>>) {
         let mut config = self.config.clone();
-        if !self.shown.0.iter().any(|site| site.tls.demand().is_some()) {
+        if !self.shown.sites.iter().flatten().any(|site| site.tls.demand().is_some()) {
             return (Arc::new(config), None);
         }
         let shown = self.shown.clone();
@@ -367,7 +367,7 @@ impl Sites {
 /// Returns the TLS configuration of the listener's QUIC connections, or `None` if this build lacks
 /// ciphers. The first site that offers HTTP/3 has the keys for the session tickets of all sites.
 fn crypto(shown: &Arc<BySite>) -> Option<Arc<QuicServerConfig>> {
-    let mut taken = shown.0.iter().filter(|site| site.takes_http3);
+    let mut taken = shown.sites.iter().flatten().filter(|site| site.takes_http3);
     let tickets = taken.next().map(|site| site.tls.config().ticketer.clone());
     let mut config =
         rustls::ServerConfig::builder_with_provider(aws_lc_rs::default_provider().into())
@@ -401,11 +401,14 @@ fn transport() -> TransportConfig {
 /// Selects the certificate of the site that a client names, by the rules that also apply to TLS
 /// over TCP. If the site does not offer HTTP/3, no certificate is found and the handshake fails.
 #[derive(Debug)]
-struct BySite(Vec<Shown>);
+struct BySite {
+    hosts: Arc<HostIndex>,
+    /// The sites that `hosts` numbers. `None` for a site without TLS.
+    sites: Vec<Option<Shown>>,
+}
 
 #[derive(Debug)]
 struct Shown {
-    hosts: Vec<HostPattern>,
     tls: Arc<ServerTls>,
     takes_http3: bool,
 }
@@ -413,21 +416,21 @@ struct Shown {
 impl BySite {
     fn new(table: &Table, index: usize) -> Self {
         let shown = |site: &Rc<Site>| {
-            let (hosts, tls) = (site.hosts.clone(), site.tls.clone()?);
-            Some(Shown { hosts, tls, takes_http3: site.http3 })
+            let tls = site.tls.clone()?;
+            Some(Shown { tls, takes_http3: site.http3 })
         };
-        Self(table.sites(index).iter().filter_map(shown).collect())
+        let sites = table.sites(index).iter().map(shown).collect();
+        Self { hosts: table.hosts(index), sites }
     }
 
     /// Returns the keys of QUIC, which all sites share. Returns `None` if there are no sites.
     fn quic_keys(&self) -> Option<QuicKeys> {
-        self.0.first().map(|site| site.tls.quic_keys())
+        self.sites.iter().flatten().next().map(|site| site.tls.quic_keys())
     }
 
     fn find(&self, name: Option<&str>) -> Option<&Arc<ServerTls>> {
-        let name = name.unwrap_or_default().as_bytes();
-        let at = best_site(self.0.iter().map(|site| &site.hosts[..]), name)?;
-        let site = &self.0[at];
+        let at = select_site(&self.hosts, name.unwrap_or_default().as_bytes());
+        let site = self.sites.get(at)?.as_ref()?;
         site.takes_http3.then_some(&site.tls)
     }
 }

@@ -1,6 +1,6 @@
 //! Internal redirects: a file or another route's answer in place of an origin's reply.
 
-use forebay_wire::sendfile::{self, NamedFile};
+use forebay_wire::sendfile::NamedFile;
 
 use crate::filter::SsiPage;
 
@@ -9,10 +9,6 @@ use crate::filter::SsiPage;
 pub enum InternalRedirect {
     /// The site's answer to a GET for this target.
     Route(Vec<u8>),
-    /// The site's answer for this normalized path. The rest of the request does not change.
-    Path(Vec<u8>),
-    /// The site's answer for this target, with the method and body of the request.
-    Target(Vec<u8>),
     /// The configured error page for the origin's error reply.
     Page {
         /// Status of the origin's reply.
@@ -29,12 +25,4 @@ pub enum InternalRedirect {
         /// Field lines of the origin's reply that are sent to the client with the file.
         fields: Vec<u8>,
     },
-}
-
-impl InternalRedirect {
-    /// Returns the file that the field lines name, or `None` if they name none.
-    pub fn to_file(lines: &[u8]) -> Option<Self> {
-        let (place, fields) = sendfile::find(lines)?;
-        Some(Self::File { place, fields })
-    }
 }

@@ -115,15 +115,23 @@ impl Rules {
 }
 
 /// Appends each line of `carried`, unless `out` has a field of the same name from `start` on.
-/// Cookies are always appended.
-pub(super) fn append_carried(out: &mut Vec<u8>, start: usize, carried: &[u8]) {
-    let end = out.len();
+/// Cookies are always appended, and `Accept-Ranges` replaces the field of the file. An error gets
+/// no line that describes the resource, such as its type or its lifetime in caches.
+pub(super) fn append_carried(out: &mut Vec<u8>, start: usize, (status, carried): (u16, &[u8])) {
     for line in carried.split_inclusive(|&b| b == b'\n') {
         let name = name_of(line);
-        let has_own = out[start..end]
-            .split(|&b| b == b'\n')
-            .any(|own| name_of(own).eq_ignore_ascii_case(name));
-        if !has_own || name.eq_ignore_ascii_case(b"set-cookie") {
+        let is_cookie = name.eq_ignore_ascii_case(b"set-cookie");
+        let lower = name.to_ascii_lowercase();
+        let describes_resource = lower.starts_with(b"content-")
+            || [&b"accept-ranges"[..], b"cache-control", b"expires"].contains(&&*lower);
+        if status >= 400 && describes_resource {
+            continue;
+        }
+        if name.eq_ignore_ascii_case(b"accept-ranges") {
+            let changes = FieldChanges { remove: vec!["accept-ranges".into()], add: Vec::new() };
+            changes.remove_from(out, start);
+        }
+        if is_cookie || !has(&out[start..], name) {
             out.extend_from_slice(line);
         }
     }

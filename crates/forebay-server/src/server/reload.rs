@@ -44,6 +44,9 @@ pub struct Reload {
 /// Loads another configuration and starts its new applications, or returns an error.
 pub type Prepare = Box<dyn FnOnce() -> Result<Reload, String> + Send>;
 
+/// Takes note of the outcome of a reload: the reason of a failure, or `None`.
+pub type NoteOutcome = Box<dyn Fn(Option<&str>)>;
+
 /// A change that the administrator wants.
 pub struct ReloadRequest {
     /// Loads the changed configuration.
@@ -56,8 +59,8 @@ pub struct ReloadRequest {
 pub struct Reloads {
     /// Loads the configuration on SIGHUP.
     pub on_signal: Arc<dyn Fn() -> Result<Reload, String> + Send + Sync>,
-    /// Takes note of the outcome after SIGHUP: the reason of a failure, or `None`.
-    pub signalled: Box<dyn Fn(Option<&str>)>,
+    /// Called after SIGHUP.
+    pub signalled: NoteOutcome,
     /// The administrator's changes. The server applies one at a time.
     pub requests: mpsc::UnboundedReceiver<ReloadRequest>,
 }

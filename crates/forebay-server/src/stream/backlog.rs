@@ -76,9 +76,12 @@ impl Stream {
     /// request's task wakes up, it must poll the origin's future first and this future afterwards.
     pub(crate) async fn drain_for_ever(&self) -> io::Error {
         loop {
-            poll_fn(|_| match self.has_backlog() || self.lost().is_some() {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
+            poll_fn(|_| {
+                if self.has_backlog() || self.lost().is_some() {
+                    Poll::Ready(())
+                } else {
+                    Poll::Pending
+                }
             })
             .await;
             if let Some(kind) = self.lost() {

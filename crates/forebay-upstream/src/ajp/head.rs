@@ -3,6 +3,7 @@
 use forebay_conf as conf;
 use forebay_net::fault::Fault;
 use forebay_net::head::Request;
+use forebay_net::limit::Limit;
 use forebay_wire::ajp13::{Attribute, Attributes, Forward, RequestLine};
 use forebay_wire::cgi::server_port;
 use forebay_wire::http1::{Disguises, Field, KnownField, RequestFraming, Version, encode, host_of};
@@ -78,7 +79,11 @@ pub fn append_head_for(
     // If the head does not fit into a packet, the client's target or fields are too long. So the
     // status is 431. A very long `secret` gives this status, too.
     attributes.finish(settings.packet_size).map_err(|error| {
-        Fault::client(431, format!("the request does not fit one packet of AJP: {error}"))
+        let message = format!(
+            "the request does not fit one packet of AJP: {error}; raise packet_size of the route and \
+             packetSize of the container's connector"
+        );
+        Fault::client(431, message).limited_by(Limit::AjpPacket)
     })
 }
 

@@ -3,6 +3,8 @@
 use std::cell::Cell;
 use std::pin::pin;
 
+use std::time::Duration;
+
 use forebay_net::fault::{Fault, Retry};
 use forebay_server::exchange::Exchange;
 use forebay_server::spool::Spooled;
@@ -60,13 +62,14 @@ impl<'a> Shared<'a> {
     /// output does not allow a retry.
     async fn read_reply(&self, exchange: &mut Exchange) -> Result<(), Fault> {
         let (origin, name) = (self.origin, self.source.backend.name());
-        let limit = OutputLimit::new(origin.settings.max_output, Fault::backend);
+        let limit = OutputLimit::new(origin.settings.max_output, Fault::backend, &origin.thread);
         let output = Output::Parsed(ScriptReply::new(limit));
         let mut pump = ReplyPump::new(output, &mut exchange.reply);
         let mut inbox = Vec::new();
         loop {
             inbox.clear();
-            match pump.next(async || self.next(&mut inbox).await).await? {
+            let limit = pump.silence(self.source.backend);
+            match pump.next(async || self.next(&mut inbox, limit).await).await? {
                 Ok(StreamEvent::Output) => pump.feed(&inbox).await?,
                 Ok(StreamEvent::End(status)) => {
                     self.learn(status);
@@ -81,8 +84,7 @@ impl<'a> Shared<'a> {
 
     /// Returns the next part of the reply. The reply timeout applies only after the whole request
     /// was sent.
-    async fn next(&self, inbox: &mut Vec<u8>) -> Result<StreamEvent, Fault> {
-        let limit = self.source.backend.reply_timeout();
+    async fn next(&self, inbox: &mut Vec<u8>, limit: Duration) -> Result<StreamEvent, Fault> {
         loop {
             match tokio::time::timeout(limit, self.stream.next(inbox)).await {
                 Ok(event) => return event,

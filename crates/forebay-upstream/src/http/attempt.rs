@@ -11,6 +11,7 @@ use forebay_wire::http1::ResponseHead;
 use super::rewrite::Rewrite;
 use super::scope_line::ScopeLine;
 use super::variables::Variables;
+use crate::http::prefix::BackendView;
 use crate::sticky::Sticky;
 use crate::upstream::{self, Backend};
 
@@ -90,5 +91,14 @@ impl<'a> ProxyAttempt<'a> {
     /// remains.
     pub fn host(&self) -> Option<&str> {
         self.proxy.hosts.as_ref().map(|hosts| hosts[self.to.index()].as_str())
+    }
+
+    /// How the backend sees the request's resource.
+    pub fn view(&self) -> BackendView<'_> {
+        BackendView {
+            strip_prefix: self.proxy.strip_prefix.as_deref(),
+            host: self.host(),
+            https: self.backend().is_https(),
+        }
     }
 }

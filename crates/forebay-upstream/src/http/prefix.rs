@@ -1,5 +1,6 @@
-//! Fields that change if a prefix is removed from the path: `X-Forwarded-Prefix`, and the
-//! `Destination` of WebDAV's MOVE and COPY (RFC 4918 section 10.3).
+//! Fields that depend on the backend: `X-Forwarded-Prefix`, if a prefix is removed from the path,
+//! and the `Destination` of WebDAV's MOVE and COPY (RFC 4918 section 10.3), which must name the
+//! resource as the backend sees it.
 
 use forebay_net::fault::Fault;
 use forebay_net::head::Request;
@@ -9,19 +10,29 @@ use forebay_wire::path::{Slashes, canonical, normalize, strip_prefix};
 use super::rewrite::{eq_authority, percent_encode, split_scheme};
 use crate::fields::{DESTINATION, PREFIX, claimed_value, has_destination};
 
-/// Returns a fault if the request has a `Destination` from which `prefix` cannot be removed.
-pub fn check(request: &Request, prefix: &str) -> Result<(), Fault> {
+/// How a backend sees the resources that the client names.
+#[derive(Clone, Copy, Default)]
+pub struct BackendView<'a> {
+    /// Prefix that is removed from the path.
+    pub strip_prefix: Option<&'a str>,
+    /// Host that replaces the client's host.
+    pub host: Option<&'a str>,
+    /// True if the backend is reached by TLS.
+    pub https: bool,
+}
+
+/// Returns a fault if the request has a `Destination` that cannot be rewritten for a backend.
+pub fn check(request: &Request, strip_prefix: Option<&str>) -> Result<(), Fault> {
     if !has_destination(request) {
         return Ok(());
     }
-    destination(request, prefix, None).map(drop)
+    destination(request, BackendView { strip_prefix, ..BackendView::default() }).map(drop)
 }
 
-/// Appends `X-Forwarded-Prefix`: the prefix that a trusted proxy has removed, followed by `prefix`.
-/// For MOVE and COPY, also appends the `Destination` without `prefix`. In this field, `host`, if
-/// given, replaces the client's host.
-pub fn append_fields(out: &mut Vec<u8>, request: &Request, prefix: &str, host: Option<&str>) {
-    let prefix = prefix.trim_end_matches('/');
+/// Appends `X-Forwarded-Prefix`: the prefix that a trusted proxy has removed, followed by the prefix
+/// that is removed here. For MOVE and COPY, also appends the `Destination` as the backend sees it.
+pub fn append_fields(out: &mut Vec<u8>, request: &Request, view: BackendView<'_>) {
+    let prefix = view.strip_prefix.unwrap_or_default().trim_end_matches('/');
     let is_removed =
         !prefix.is_empty() && strip_prefix(request.target(), prefix.as_bytes()).is_some();
     if is_removed && !request.is_changed(PREFIX) {
@@ -35,21 +46,18 @@ pub fn append_fields(out: &mut Vec<u8>, request: &Request, prefix: &str, host: O
         );
     }
     if has_destination(request)
-        && let Ok(Some(destination)) = destination(request, prefix, host)
+        && let Ok(Some(destination)) = destination(request, view)
     {
         encode::field(out, "Destination", &destination);
     }
 }
 
-/// Returns the `Destination` without `prefix`. `host`, if given, replaces the client's host. A
+/// Returns the `Destination` as the backend sees it. Its scheme is the scheme of the connection to
+/// the backend, because many servers compare the scheme with their own and refuse any other. A
 /// `Destination` on another server does not change. Returns `None` if the request has no
-/// `Destination`. Fails if the request has several, or if the path is malformed or outside
-/// `prefix`.
-fn destination(
-    request: &Request,
-    prefix: &str,
-    host: Option<&str>,
-) -> Result<Option<Vec<u8>>, Fault> {
+/// `Destination`. Fails if the request has several, or if the path is malformed or outside the
+/// prefix.
+fn destination(request: &Request, view: BackendView<'_>) -> Result<Option<Vec<u8>>, Fault> {
     let mut fields = request.head.fields.iter().map(|field| (field.name, field.value));
     let mut fields = fields
         .by_ref()
@@ -72,11 +80,21 @@ fn destination(
         // The destination is on another server. Let the backend refuse the request with 502.
         return Ok(Some(value.to_vec()));
     }
-    let path = without_prefix(path, prefix)?;
-    let authority = host.filter(|_| !authority.is_empty()).map_or(authority, str::as_bytes);
-    let origin =
-        if authority.is_empty() { Vec::new() } else { [scheme, b"//", authority].concat() };
-    Ok(Some([origin, path].concat()))
+    let path = match view.strip_prefix {
+        Some(prefix) => without_prefix(path, prefix)?,
+        None => path.to_vec(),
+    };
+    if authority.is_empty() {
+        return Ok(Some(path));
+    }
+    // The backend compares the authority with the `Host` that it gets.
+    let authority = view.host.map_or(own, str::as_bytes);
+    let scheme: &[u8] = match scheme {
+        [] => b"",
+        _ if view.https => b"https:",
+        _ => b"http:",
+    };
+    Ok(Some([scheme, b"//", authority, &path].concat()))
 }
 
 fn without_prefix(path: &[u8], prefix: &str) -> Result<Vec<u8>, Fault> {
@@ -98,35 +116,47 @@ mod tests {
 
     use super::*;
 
-    fn sent(fields: &str, host: Option<&str>) -> Result<Option<String>, u16> {
+    fn sent(fields: &str, view: BackendView<'_>) -> Result<Option<String>, u16> {
         let raw = format!("MOVE /dav/a HTTP/1.1\r\nHost: h\r\n{fields}\r\n").into_bytes();
         let mut head = RequestHead::default();
         RequestParser::default().parse(&raw, &mut head).unwrap();
         let address: SocketAddr = "192.0.2.7:4000".parse().unwrap();
         let request = Request::new(raw, head, address.into(), address);
         assert!(has_destination(&request));
-        let sent = destination(&request, "/dav/", host);
+        let sent = destination(&request, view);
         sent.map(|sent| sent.map(|sent| String::from_utf8(sent).unwrap()))
             .map_err(|fault| fault.status)
     }
 
+    const DAV: BackendView<'_> =
+        BackendView { strip_prefix: Some("/dav/"), host: None, https: false };
+
     #[test]
-    fn a_destination_loses_the_prefix_that_the_path_loses() {
+    fn a_destination_names_the_resource_as_the_backend_sees_it() {
         for (value, expected) in [
             ("http://h/dav/b%20c", "http://h/b%20c"),
-            ("HTTP://H:80/dav/b", "HTTP://H:80/b"),
-            ("https://h:443/d%61v", "https://h:443/"),
+            ("HTTP://H:80/dav/b", "http://h/b"),
+            ("https://h:443/d%61v", "http://h/"),
+            ("https://h/dav/b", "http://h/b"),
             ("/dav/b", "/b"),
             ("/dav/x/../b", "/b"),
             ("//dav/b", "//dav/b"),
             ("http://other/dav/b", "http://other/dav/b"),
         ] {
-            let found = sent(&format!("Destination: {value}\r\n"), None);
+            let found = sent(&format!("Destination: {value}\r\n"), DAV);
             assert_eq!(found, Ok(Some(expected.to_owned())), "{value}");
         }
-        let named = sent("destination: http://h/dav/b\r\n", Some("10.0.0.1:80"));
-        assert_eq!(named, Ok(Some("http://10.0.0.1:80/b".to_owned())));
-        assert_eq!(sent("", None), Ok(None));
+        for (view, expected) in [
+            (BackendView { host: Some("10.0.0.1:80"), ..DAV }, "http://10.0.0.1:80/b"),
+            (BackendView { https: true, ..DAV }, "https://h/b"),
+            (BackendView { strip_prefix: None, ..DAV }, "http://h/dav/b"),
+        ] {
+            for scheme in ["http", "https"] {
+                let found = sent(&format!("destination: {scheme}://h/dav/b\r\n"), view);
+                assert_eq!(found, Ok(Some(expected.to_owned())));
+            }
+        }
+        assert_eq!(sent("", DAV), Ok(None));
     }
 
     #[test]
@@ -139,8 +169,8 @@ mod tests {
             ("/dav/../../b", 400),
             ("/dav/%zz", 400),
         ] {
-            assert_eq!(sent(&format!("Destination: {value}\r\n"), None), Err(status), "{value}");
+            assert_eq!(sent(&format!("Destination: {value}\r\n"), DAV), Err(status), "{value}");
         }
-        assert_eq!(sent("Destination: /dav/b\r\nDestination: /dav/c\r\n", None), Err(400));
+        assert_eq!(sent("Destination: /dav/b\r\nDestination: /dav/c\r\n", DAV), Err(400));
     }
 }

@@ -5,23 +5,15 @@ use forebay_wire::http1::{KnownField, RequestFraming, encode};
 use forebay_wire::path;
 
 use crate::fields::{Changes, append_request_fields};
-use crate::http::prefix;
+use crate::http::prefix::{self, BackendView};
 use crate::upgrade;
 
-/// Appends the head for a backend. Removes `strip_prefix` from the path, and replaces the client's
-/// host by `host`. `strip_prefix` and `host` are optional.
-pub fn append_head(
-    out: &mut Vec<u8>,
-    request: &Request,
-    strip_prefix: Option<&str>,
-    host: Option<&str>,
-    is_upgrade: bool,
-) {
-    append_request_line(out, request, strip_prefix);
-    append_request_fields(out, request, Changes { host, skips_prefix: strip_prefix.is_some() });
-    if let Some(prefix) = strip_prefix {
-        prefix::append_fields(out, request, prefix, host);
-    }
+/// Appends the head for a backend that sees the request's resource as `view` says.
+pub fn append_head(out: &mut Vec<u8>, request: &Request, view: BackendView<'_>, is_upgrade: bool) {
+    append_request_line(out, request, view.strip_prefix);
+    let changes = Changes { host: view.host, skips_prefix: view.strip_prefix.is_some() };
+    append_request_fields(out, request, changes);
+    prefix::append_fields(out, request, view);
     append_end(out, request, is_upgrade);
 }
 

@@ -10,15 +10,16 @@ use forebay_server::body::Body;
 use forebay_server::exchange::Exchange;
 use forebay_server::reply::Reply;
 use forebay_wire::http1::{
-    BodyDecoder, Http1Limits, RequestFraming, ResponseFraming, ResponseHead, ResponseParser,
+    BodyDecoder, HeadError, RequestFraming, ResponseFraming, ResponseHead, ResponseParser,
 };
-use forebay_wire::reply::{ReplyReader, ReplyStep};
+use forebay_wire::reply::{ReplyError, ReplyReader, ReplyStep};
 
 use super::head::append_head;
 use crate::fields::inform;
 use crate::http::attempt::{Buffers, INBOX, ProxyAttempt};
 use crate::http::reply_head::ReplyHead;
 use crate::reply_pump::FramedPump;
+use crate::script_reply::head_fault;
 use crate::upgrade;
 use crate::upstream::{BackendConnection, BodyEncoder, Source, ToBackend, announce, upload};
 
@@ -32,7 +33,7 @@ pub enum Disposition {
 
 impl ProxyAttempt<'_> {
     fn write_head(&self, out: &mut Vec<u8>, request: &Request) {
-        let (proxy, host) = (self.proxy, self.host());
+        let proxy = self.proxy;
         out.clear();
         if let Some(variables) = &proxy.variables {
             return variables.append_head(out, request);
@@ -43,7 +44,7 @@ impl ProxyAttempt<'_> {
         if let Some(version) = proxy.send_proxy {
             announce::append_client(out, version, request.client, request.server);
         }
-        append_head(out, request, proxy.strip_prefix.as_deref(), host, self.is_upgrade);
+        append_head(out, request, self.view(), self.is_upgrade);
     }
 
     /// Sends one request over `connection`, and sends its reply to the client.
@@ -237,7 +238,7 @@ impl<'a> ReplyReading<'a> {
     /// status 101 is final if the request is an upgrade, and an error if not.
     async fn read_head(&mut self, reply: &mut Reply, to_head: bool) -> Result<(), Fault> {
         let backend = self.attempt.backend();
-        let mut heads = ReplyReader::new(ResponseParser::new(Http1Limits::default(), to_head));
+        let mut heads = ReplyReader::new(ResponseParser::new(backend.reply_limits(), to_head));
         let mut any = false;
         loop {
             if self.inbox.len() == self.inbox.capacity() {
@@ -254,9 +255,10 @@ impl<'a> ReplyReading<'a> {
                 Err(fault) => return Err(fault),
             }
             while !self.inbox.is_empty() {
-                let step = heads
-                    .read(self.inbox, self.head)
-                    .map_err(|error| Fault::backend(502, format!("{}: {error}", backend.name())))?;
+                let step = heads.read(self.inbox, self.head).map_err(|error| {
+                    let is_too_large = error == ReplyError::Head(HeadError::TooLarge);
+                    head_fault(Fault::backend, format!("{}: {error}", backend.name()), is_too_large)
+                })?;
                 match step {
                     ReplyStep::Partial => break,
                     ReplyStep::Interim(len) => {

@@ -21,8 +21,7 @@ const SHARED_WINDOW_LIMIT: u32 = 16 * 1024 * 1024;
 const LARGEST_WINDOW: u32 = 0x7fff_ffff;
 
 /// Returns the limits for a backend's frames.
-pub(super) fn config() -> Config {
-    let limits = Http1Limits::default();
+pub(super) fn config(limits: Http1Limits) -> Config {
     Config {
         list: ListLimits { size: limits.head, fields: limits.fields },
         output: OUTPUT,
@@ -43,7 +42,7 @@ mod tests {
 
     #[test]
     fn the_window_that_servers_open_with_goes_by_one_write() {
-        let mut codec = Connection::client(config());
+        let mut codec = Connection::client(config(Http1Limits::default()));
         let request = RequestPseudo { method: b"POST", path: b"/", ..RequestPseudo::default() };
         let id = codec.send_request(&request, [], false).unwrap();
         let mut send = |_| codec.send_data(id, &[0; 16_257], false, Instant::now()).unwrap();

@@ -156,7 +156,7 @@ impl Http2Connection {
             thread,
             link,
             life: backend.life().cloned(),
-            codec: RefCell::new(http2::Connection::client(config())),
+            codec: RefCell::new(http2::Connection::client(config(backend.reply_limits()))),
             name: backend.name().to_owned(),
             is_https: backend.is_https(),
             streams: SharedStreams::default(),

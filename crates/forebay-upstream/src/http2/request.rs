@@ -17,7 +17,7 @@ use sha1::{Digest, Sha1};
 
 use crate::fields::{Changes, append_request_fields, inform, request_trailers};
 use crate::http::attempt::{Buffers, ProxyAttempt};
-use crate::http::prefix;
+use crate::http::prefix::{self, BackendView};
 use crate::http::reply_head::ReplyHead;
 use crate::http1::head::append_target;
 use crate::http2::{Stream, StreamEvent, StreamTunnel};
@@ -32,8 +32,6 @@ const WEBSOCKET: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 pub struct RequestHead<'a> {
     method: &'a [u8],
     authority: &'a [u8],
-    /// Replaces the client's host if present.
-    host: Option<&'a str>,
     protocol: &'a [u8],
     path: Vec<u8>,
     lines: Vec<u8>,
@@ -44,20 +42,18 @@ impl<'a> RequestHead<'a> {
     pub fn new(request: &'a Request, host: Option<&'a str>) -> Self {
         let authority = request.head.authority.map(|span| span.of(&request.bytes));
         let authority = host.map(str::as_bytes).or(authority).unwrap_or_default();
-        Self { method: request.method(), authority, host, ..Self::default() }
+        Self { method: request.method(), authority, ..Self::default() }
     }
 
-    /// Writes the path, without its prefix `strip_prefix`, and the fields. An upgrade becomes an
+    /// Writes the path and the fields for a backend that sees the resource as `view` says. An upgrade becomes an
     /// extended CONNECT (RFC 8441 section 4).
-    pub fn write(&mut self, request: &'a Request, strip_prefix: Option<&str>, is_upgrade: bool) {
-        append_target(&mut self.path, request, strip_prefix);
+    pub fn write(&mut self, request: &'a Request, view: BackendView<'_>, is_upgrade: bool) {
+        append_target(&mut self.path, request, view.strip_prefix);
         // Omit the value of `Host`, because `:authority` replaces it. `append_request_fields` drops
         // connection-specific fields.
-        let changes = Changes { host: Some(""), skips_prefix: strip_prefix.is_some() };
+        let changes = Changes { host: Some(""), skips_prefix: view.strip_prefix.is_some() };
         append_request_fields(&mut self.lines, request, changes);
-        if let Some(prefix) = strip_prefix {
-            prefix::append_fields(&mut self.lines, request, prefix, self.host);
-        }
+        prefix::append_fields(&mut self.lines, request, view);
         if is_upgrade {
             self.method = b"CONNECT";
             let (fields, bytes) = (&request.head.fields, &request.bytes);
@@ -182,7 +178,7 @@ impl ProxyAttempt<'_> {
 
     fn send_head(&self, stream: &Stream, request: &Request, ends: bool) -> Result<(), Fault> {
         let mut head = RequestHead::new(request, self.host());
-        head.write(request, self.proxy.strip_prefix.as_deref(), self.is_upgrade);
+        head.write(request, self.view(), self.is_upgrade);
         stream.send_head(&head.pseudo(stream.scheme()), &head.lines, ends)
     }
 
@@ -329,7 +325,7 @@ impl ReplyReading<'_> {
         loop {
             let (received, ends, is_final) = match self.stream.try_next(out)? {
                 None => {
-                    self.stream.wait(backend).await?;
+                    self.stream.wait(backend, backend.silence_of(reply)).await?;
                     continue;
                 }
                 Some(StreamEvent::Interim(received)) => (received, false, false),
@@ -375,7 +371,8 @@ impl ReplyReading<'_> {
                     if !holds_head {
                         reply.flush().await?;
                     }
-                    self.stream.wait(self.attempt.backend()).await?;
+                    let backend = self.attempt.backend();
+                    self.stream.wait(backend, backend.silence_of(reply)).await?;
                 }
             }
         }

@@ -193,11 +193,11 @@ impl Stream {
         self.connection.codec.borrow_mut().recycle(head);
     }
 
-    /// Waits until a part of the reply has arrived, for at most the reply timeout of `backend`. The
-    /// limit is suspended while Forebay waits for the client's body.
-    pub async fn wait(&self, backend: &Backend) -> Result<(), Fault> {
+    /// Waits until a part of the reply has arrived, for at most `limit`. The limit is suspended while
+    /// Forebay waits for the client's body.
+    pub async fn wait(&self, backend: &Backend, limit: Duration) -> Result<(), Fault> {
         let deadlines = &self.connection.thread.deadlines;
-        let (since, limit) = (deadlines.now(), backend.reply_timeout());
+        let since = deadlines.now();
         self.state.waits.read_due.set(deadlines.due(limit));
         self.state.patience.set(Some(limit));
         let is_in_time = poll_fn(|context| self.poll_ready(context)).await;

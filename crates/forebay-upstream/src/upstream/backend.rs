@@ -14,6 +14,8 @@ use forebay_net::limit::Limit;
 use forebay_net::socket::Socket;
 use forebay_net::thread::Thread;
 use forebay_net::tls::{Alpn, ClientTls};
+use forebay_server::reply::Reply;
+use forebay_wire::http1::Http1Limits;
 use forebay_workers::Life;
 use tokio::net::UdpSocket;
 use tokio::time::Instant;
@@ -229,6 +231,20 @@ impl Backend {
     /// Returns the time limit between two reads of a reply.
     pub fn reply_timeout(&self) -> Duration {
         self.reply_timeout
+    }
+
+    /// Returns the time limit between two reads of `reply`. An event stream or a gRPC call may be
+    /// silent for as long as a tunnel.
+    pub fn silence_of(&self, reply: &Reply) -> Duration {
+        if !reply.is_live() {
+            return self.reply_timeout;
+        }
+        self.reply_timeout.max(self.thread.settings().timeouts.tunnel_idle)
+    }
+
+    /// Returns the limits of the heads of replies.
+    pub fn reply_limits(&self) -> Http1Limits {
+        self.thread.settings().reply_limits()
     }
 
     /// Returns an idle connection. Opens a new connection if no connection is idle, or if `fresh`
@@ -515,7 +531,17 @@ impl Backend {
 
     /// Reads more of a reply into `inbox`. Returns 0 at the end of the connection.
     pub async fn read(&self, socket: &Socket, inbox: &mut Vec<u8>) -> Result<usize, Fault> {
-        socket.limit_read(self.reply_timeout);
+        self.read_within(socket, inbox, self.reply_timeout).await
+    }
+
+    /// Reads as [`Self::read`] does, but with this time limit.
+    pub async fn read_within(
+        &self,
+        socket: &Socket,
+        inbox: &mut Vec<u8>,
+        limit: Duration,
+    ) -> Result<usize, Fault> {
+        socket.limit_read(limit);
         let _waiting = Waiting(socket);
         let read = socket.read(inbox).await;
         if let (Ok(_), Some(life)) = (&read, &self.life) {

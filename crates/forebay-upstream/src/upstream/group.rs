@@ -58,6 +58,8 @@ pub struct Group {
     /// Backends with failures or a failed health check. While this set is empty, a request reads no
     /// further state and no clock.
     marked: AtomicU64,
+    /// True if another backend can serve while one is excluded.
+    is_replaceable: bool,
     turn: AtomicUsize,
     started: Instant,
 }
@@ -136,8 +138,8 @@ impl Group {
         let redirects = to.iter().filter_map(|rank| rank.redirect);
         let standby = redirects.clone().next();
         let replacements = redirects.fold(0, |set, index| set | bit(index)) & disabled;
-        // If the group has only one backend that can serve, this backend is never excluded. So do
-        // not count its failures.
+        // If the group has only one backend that can serve, requests still go to it while it fails,
+        // as the last resort. But it counts as down, so that status and metrics show the failures.
         let is_replaceable = (taking_all | replacements).count_ones() > 1;
         let now = millis(started.elapsed());
         let slow_start = balancing.slow_start.filter(|_| is_replaceable);
@@ -145,7 +147,8 @@ impl Group {
             slow_start: slow_start.map(|time| SlowStart::new(time, &members, now)),
             members,
             balance: *balance,
-            max_fails: if is_replaceable { *max_fails } else { 0 },
+            max_fails: *max_fails,
+            is_replaceable,
             fail_timeout: *fail_timeout,
             recover_time: *recover_time,
             retries: balancing.retry.clone().map(Retries::new),
@@ -164,7 +167,7 @@ impl Group {
     }
 
     /// Returns true if a backend is up: failures do not exclude it, and its health check has not
-    /// failed. The only backend of a group is never excluded for failures.
+    /// failed. The only backend of a group gets requests even while it is down.
     pub fn is_up(&self, index: usize) -> bool {
         self.up() & bit(index) != 0
     }
@@ -275,7 +278,8 @@ impl Group {
     }
 
     /// Records a failure. Returns true if this failure excludes the backend. Returns false if the
-    /// backend remains in use, or if it was already excluded.
+    /// backend remains in use, for example because it is the only one, or if it was already
+    /// excluded.
     pub fn failed(&self, index: usize) -> bool {
         if self.max_fails == 0 {
             return false;
@@ -289,7 +293,7 @@ impl Group {
         member.record.failures.store(failures, Ordering::Relaxed);
         member.record.retry_at.store(now + millis(self.recover_time), Ordering::Relaxed);
         self.marked.fetch_or(bit(index), Ordering::Relaxed);
-        failures >= self.max_fails && !is_out
+        failures >= self.max_fails && !is_out && self.is_replaceable
     }
 
     /// Records the decision of the health checks: `well` is true if the backend is up. In this

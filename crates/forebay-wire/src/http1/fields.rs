@@ -27,6 +27,13 @@ impl Default for Http1Limits {
     }
 }
 
+impl Http1Limits {
+    /// Returns the limits of replies with heads of this size and number of fields.
+    pub fn of_replies(head: usize, fields: usize) -> Self {
+        Self { head, fields, ..Self::default() }
+    }
+}
+
 /// Field line of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {

@@ -44,7 +44,7 @@ pub fn decode(
             0xc0.. => {
                 let place = integer::decode(&mut rest, 6)?;
                 let (name, value) = ENTRIES.get(place).ok_or(HpackError::Index)?;
-                if list.has_room(name.len() + value.len()) {
+                if list.has_room(name, value.len()) {
                     list.fields.push(name, value);
                 }
             }

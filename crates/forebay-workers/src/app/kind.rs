@@ -1,7 +1,7 @@
 //! The supervisor's operations on workers. A worker reports on its control socket that it is ready.
 //! The pool lends the worker's sockets to requests. The worker ends when its sockets are closed.
 
-use crate::error::Exit;
+use crate::error::{Exit, refused_start};
 use crate::lifecycle_wait::{await_end, await_ready};
 use crate::pool::Pool;
 use crate::process::{self, Confinement, Process};
@@ -9,7 +9,7 @@ use crate::spec::{AppSpec, Kind};
 use crate::supervisor::{End, Fault, New, ProcessKind, Rules, Snapshot, Stage, Started};
 use crate::worker::{Killed, Worker, WorkerShared, WorkerState};
 use forebay_process::descendants::Usage;
-use forebay_process::{Child, GroupReaper};
+use forebay_process::{Child, GroupReaper, Person};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -75,6 +75,10 @@ impl ProcessKind for WorkerKind {
     }
 
     fn start(&mut self, new: New<Worker>) -> io::Result<Started<WorkerKind>> {
+        let person = self.place.identity.as_ref().map_or_else(Person::current, Person::of);
+        if let Some(refused) = self.spec.refusal(&person) {
+            return Err(refused_start(&refused));
+        }
         let program = self.spec.kind.interpreter();
         let process = process::start(&self.spec, &self.place).map_err(|error| {
             let hint = match error.kind() {

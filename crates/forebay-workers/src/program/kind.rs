@@ -9,11 +9,11 @@ use super::instance_pool::InstancePool;
 use super::reports::{await_end, report};
 use super::start::{self, Started as StartedInstance};
 use super::{Listening, ProgramSpec, ready};
-use crate::error::Exit;
+use crate::error::{Exit, refused_start};
 use crate::supervisor::{End, Fault, New, ProcessKind, Rules, Snapshot, Started};
 use forebay_process::cgroup::LimitedCgroup;
 use forebay_process::descendants::Usage;
-use forebay_process::{Child, Identity};
+use forebay_process::{Child, Identity, Person};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -73,6 +73,10 @@ impl ProcessKind for InstanceKind {
     }
 
     fn start(&mut self, new: New<()>) -> io::Result<Started<InstanceKind>> {
+        let person = self.identity.as_ref().map_or_else(Person::current, Person::of);
+        if let Some(refused) = self.spec.refusal(&person) {
+            return Err(refused_start(&refused));
+        }
         let cgroup = self.cgroup.as_ref().map(LimitedCgroup::path);
         let started = start::start(&self.spec, self.identity.as_ref(), cgroup);
         let StartedInstance { guardian, at_end, link, log, place, room } =

@@ -18,12 +18,33 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// Maximum bytes of an answer.
 const LARGEST: u64 = 64 * 1024 * 1024;
 
-const DEFAULT_FILE: &str = "/etc/forebay/site.toml";
+pub const DEFAULT_FILE: &str = "/etc/forebay/site.toml";
 
 /// Address of a server's administrator listener, and the token that the listener may require.
 pub struct CtlServer {
     address: Listen,
     token: Option<String>,
+}
+
+/// Reason why a server's address cannot be found.
+pub enum FindError {
+    /// The configuration has no `admin`.
+    NoAddress(String),
+    /// Another mistake.
+    Other(String),
+}
+
+impl From<String> for FindError {
+    fn from(why: String) -> Self {
+        Self::Other(why)
+    }
+}
+
+impl std::fmt::Display for FindError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Self::NoAddress(why) | Self::Other(why)) = self;
+        f.write_str(why)
+    }
 }
 
 pub struct CtlAnswer {
@@ -42,7 +63,7 @@ impl CtlServer {
         admin: Option<&str>,
         config: Option<&Path>,
         token_file: Option<&Path>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, FindError> {
         let environment = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let token = match token_file {
             Some(file) => {
@@ -53,7 +74,7 @@ impl CtlServer {
             None => environment("FOREBAY_ADMIN_TOKEN"),
         };
         if token.as_ref().is_some_and(|token| !token.bytes().all(|byte| byte.is_ascii_graphic())) {
-            return Err("the token has a space or a control character".to_owned());
+            return Err("the token has a space or a control character".to_owned().into());
         }
         let named = admin.map(str::to_owned).or_else(|| match config {
             Some(_) => None,
@@ -67,17 +88,24 @@ impl CtlServer {
         let default = Path::new(DEFAULT_FILE);
         let file = config.or_else(|| default.exists().then_some(default)).ok_or(
             "name the server: --admin unix:/run/forebay/admin.sock, or --config FILE with its \
-             configuration",
+             configuration"
+                .to_owned(),
         )?;
         let plan = forebay_conf::load(file).map_err(|error| error.to_string())?;
         let address = plan.server.admin.ok_or_else(|| {
-            format!(
+            FindError::NoAddress(format!(
                 "{} has no `admin`; add admin = \"unix:/run/forebay/admin.sock\" to [server], and \
                  restart",
                 file.display()
-            )
+            ))
         })?;
         Ok(Self { address, token: token.or(plan.server.admin_token) })
+    }
+
+    /// Returns false if the server refuses changes, because its address is not a Unix socket, and
+    /// there is no token.
+    pub fn permits_changes(&self) -> bool {
+        matches!(self.address, Listen::Unix(_)) || self.token.is_some()
     }
 
     /// Sets the token, if the server has none yet.

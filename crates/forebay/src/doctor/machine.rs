@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use forebay_net::sys::datagrams::{Routing, attach_reuseport_filter};
-use rustix::fs::statvfs;
+use rustix::fs::{StatVfsMountFlags, statvfs};
 use rustix::net::sockopt::set_socket_reuseport;
 use rustix::net::{AddressFamily, SocketType, bind, socket};
 use rustix::process::{Resource, getrlimit};
@@ -76,7 +76,8 @@ impl Machine {
         findings.push(self.proc());
         findings.push(clock());
         findings.push(self.names());
-        findings.extend(space());
+        let mend = "delete files there, or set `spool_dir` in [server]";
+        findings.extend(space("large bodies", &std::env::temp_dir(), mend));
         findings
     }
 
@@ -277,16 +278,16 @@ fn clock() -> Finding {
     Finding::ok(TOPIC, "plausible")
 }
 
-/// Checks the free space for temporary files, such as large bodies. Returns `None` if the free
-/// space is unknown.
-fn space() -> Option<Finding> {
+/// Checks the free space for `what` in a directory. Returns `None` if the free space is unknown.
+pub fn space(what: &str, dir: &Path, mend: &str) -> Option<Finding> {
     const TOPIC: &str = "disk";
-    let dir = std::env::temp_dir();
-    let found = statvfs(&dir).ok()?;
+    let found = statvfs(dir).ok()?;
     let free = found.f_bavail.saturating_mul(found.f_frsize);
-    let message = format!("{} MiB free for large bodies in {}", free >> 20, dir.display());
-    Some(if free < SPACE {
-        let mend = "delete files there, or set `spool_dir` in [server]";
+    let message = format!("{} MiB free for {what} in {}", free >> 20, dir.display());
+    let is_read_only = found.f_flag.contains(StatVfsMountFlags::RDONLY);
+    Some(if is_read_only {
+        Finding::error(TOPIC, format!("{} is on a read-only disk", dir.display()), mend)
+    } else if free < SPACE {
         Finding::warning(TOPIC, message, mend)
     } else {
         Finding::ok(TOPIC, message)

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use forebay_conf::{Action, Address, CertificateSource, Listen, Plan, StorePlace, Tls};
-use forebay_gateway::{SiteTls, check, check_store};
+use forebay_conf::{AccessLog, Action, Address, CertificateSource, Listen, Plan, StorePlace, Tls};
+use forebay_gateway::{SiteTls, check, check_store, rights_doubts};
+use forebay_process::Right;
 
-use super::access::User;
+use super::access::person;
 use super::finding::Finding;
-use super::machine::Machine;
+use super::machine::{Machine, space};
 
 /// A certificate should be renewed this number of days before it expires.
 const RENEWAL: i64 = 14;
@@ -36,6 +37,8 @@ pub fn findings(file: &Path, machine: &Machine) -> Vec<Finding> {
         Err(error) => Finding::error(TOPIC, one_line(&error.to_string()), mend),
     }];
     findings.extend(certificates(&plan));
+    findings.extend(rights(&plan));
+    findings.extend(disks(&plan));
     findings.extend(ports(&plan, machine));
     findings.extend(directories(&plan, machine));
     findings.extend(names(&plan));
@@ -43,6 +46,30 @@ pub fn findings(file: &Path, machine: &Machine) -> Vec<Finding> {
     findings.extend(udp_buffers(&plan, machine));
     findings.extend(store(&plan));
     findings
+}
+
+/// What the users of this plan will be refused, one finding each.
+fn rights(plan: &Plan) -> Vec<Finding> {
+    let of = |forebay_conf::Finding { message, help, .. }| {
+        let message = message.trim_start_matches("WARNING: ").to_owned();
+        Finding::warning("rights", message, help)
+    };
+    rights_doubts(plan).into_iter().map(of).collect()
+}
+
+/// The disks of bodies, logs and stored replies.
+fn disks(plan: &Plan) -> Vec<Finding> {
+    let spool = plan.server.spool_dir.iter().map(|dir| ("large bodies", dir.clone()));
+    let logs = plan.log.files().filter_map(|file| match &file.access {
+        AccessLog::Path(path) => Some(("the access log", path.parent()?.to_owned())),
+        _ => None,
+    });
+    let cache = plan.server.cache_disk.iter().map(|disk| ("stored replies", disk.dir.clone()));
+    let of = |(what, dir): (&str, PathBuf)| {
+        let there = dir.ancestors().find(|part| part.exists())?;
+        space(what, there, "delete files there, or name a directory on another disk")
+    };
+    spool.chain(logs).chain(cache).filter_map(of).collect()
 }
 
 /// Examines the store that machines share. Returns `None` if the plan has no store.
@@ -90,6 +117,10 @@ fn certificates(plan: &Plan) -> Vec<Finding> {
             return findings;
         }
     };
+    findings.extend(loaded.misnamed(plan).into_iter().map(|found| {
+        let message = found.message.trim_start_matches("WARNING: ").to_owned();
+        Finding::warning(TOPIC, message, found.help)
+    }));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64;
     let shown = loaded.sites.iter().chain(&loaded.relays).flatten();
     for (tls, of) in all_tls(plan).zip(shown) {
@@ -188,7 +219,7 @@ fn directories(plan: &Plan, machine: &Machine) -> Vec<Finding> {
     const TOPIC: &str = "directory";
     let user = plan.server.user.as_deref().and_then(|name| {
         let text = |path| machine.read(path).unwrap_or_default();
-        User::find(name, &text("/etc/passwd"), &text("/etc/group"))
+        person(name, &text("/etc/passwd"), &text("/etc/group"))
     });
     let mut roots: Vec<&PathBuf> = Vec::new();
     for route in plan.sites.iter().flat_map(|site| &site.routes) {
@@ -199,12 +230,8 @@ fn directories(plan: &Plan, machine: &Machine) -> Vec<Finding> {
     }
     let of = |root: &PathBuf| {
         let path = root.display();
-        if let Some(user) = &user
-            && let Some(barred) = user.stopped_at(root)
-        {
-            let message = format!("{} may not read {path}", user.name);
-            let mend = format!("chmod o+rx {}", barred.display());
-            return Finding::error(TOPIC, message, mend);
+        if let Some(refused) = user.as_ref().and_then(|user| user.refusal(root, Right::Read)) {
+            return Finding::error(TOPIC, refused.message, refused.command);
         }
         let mode = fs::metadata(root).map_or(0, |metadata| metadata.mode());
         if mode & 0o002 != 0 && mode & 0o1000 == 0 {

@@ -15,6 +15,7 @@ use forebay_gateway::expect::{self, Outcome};
 use forebay_gateway::{Difference, Origins, Overrides, SiteTls, Starts};
 use forebay_net::handover::launcher::RootReader;
 use forebay_net::log::ErrorLog;
+use forebay_net::sys::heap::trim;
 use forebay_server::{Reload, ReloadRequest, Reloads};
 use tokio::sync::mpsc::{self, UnboundedSender};
 
@@ -285,7 +286,13 @@ impl Live {
         if is_new {
             new.reloaded();
         }
-        let retiring = std::thread::spawn(move || old.retire(&new, grace));
+        let retiring = std::thread::spawn(move || {
+            old.retire(&new, grace);
+            // Two configurations were in memory at once, which with 10,000 sites are hundreds of
+            // megabytes each. The allocator would keep the freed half.
+            drop((old, new));
+            trim();
+        });
         let mut others = lock(&self.retiring);
         others.retain(|thread| !thread.is_finished());
         others.push(retiring);

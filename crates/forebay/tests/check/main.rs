@@ -2,6 +2,7 @@
 
 mod applications;
 mod expectations;
+mod rights;
 mod warnings;
 mod ways_around;
 

@@ -66,6 +66,42 @@ fn source_of_other_names_that_no_route_runs_is_a_warning_too() {
 }
 
 #[test]
+fn source_that_an_earlier_route_keeps_from_clients_is_no_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(folder.path().join("app/app")).unwrap();
+    std::fs::create_dir(folder.path().join("docs")).unwrap();
+    let root = folder.path().display();
+    for (name, earlier) in [
+        (
+            "index.php",
+            format!(
+                "path = \"/app/*\"\nsuffix = \".php\"\n\
+                 fastcgi = {{ to = \"unix:php.sock\", root = \"{root}/docs\" }}\n"
+            ),
+        ),
+        ("x.pl", "suffix = \".pl\"\nrespond = { status = 403 }\n".to_owned()),
+        ("y.py", "path = \"/app/y.py\"\nproxy = \"http://127.0.0.1:3000\"\n".to_owned()),
+        ("z.pl", "path = \"/app/*\"\ndeny = \"all\"\nrespond = \"in\"\n".to_owned()),
+    ] {
+        let file = folder.path().join("app").join(name);
+        std::fs::write(&file, "").unwrap();
+        let files = format!(
+            "[[site.route]]\npath = \"/app/*\"\n\
+             files = {{ root = \"{root}/app\", index = [\"{name}\"] }}\n"
+        );
+        for (earlier, is_warned) in
+            [(format!("[[site.route]]\n{earlier}"), false), (String::new(), true)]
+        {
+            let text = format!("[[site]]\nlisten = 8080\n{earlier}{files}");
+            let output = check(&[&typed("kept.toml", &text)]);
+            let error = but_root(output.stderr);
+            assert_eq!(error.contains("the source of"), is_warned, "{name}: {error}");
+        }
+        std::fs::remove_file(file).unwrap();
+    }
+}
+
+#[test]
 fn a_group_of_servers_that_no_route_names_is_a_warning() {
     let site = "[[site]]\nlisten = 8080\n[[site.route]]\n";
     let group = "[upstream.shop]\nto = \"http://127.0.0.1:3000\"\n";

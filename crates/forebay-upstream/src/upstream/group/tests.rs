@@ -75,11 +75,13 @@ fn a_failed_backend_is_excluded_and_its_share_distributed() {
 }
 
 #[test]
-fn an_only_backend_is_never_left_out() {
+fn an_only_backend_that_fails_is_down_but_never_left_out() {
     let group = group(r#""http://a""#, "");
-    assert!(!group.failed(0));
-    assert!(group.is_up(0));
+    assert!(!group.failed(0), "nothing replaces it");
+    assert!(!group.is_up(0), "by its failures");
     assert_eq!(picks(&group, 2), "aa");
+    group.succeeded(0);
+    assert!(group.is_up(0), "it has answered");
     group.set_well(0, false);
     assert!(!group.is_up(0), "by its health check");
     assert_eq!(picks(&group, 2), "aa", "it is asked nevertheless");

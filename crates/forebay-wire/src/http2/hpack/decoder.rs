@@ -14,7 +14,8 @@ pub struct ListLimits {
     /// Maximum total size in bytes: all names and values, and 32 bytes per field (RFC 9113
     /// section 6.5.2).
     pub size: usize,
-    /// Maximum number of fields. Pseudo-fields count, and so does each `cookie` field.
+    /// Maximum number of fields. Pseudo-fields do not count, and all `cookie` fields count as one:
+    /// clients split a cookie into a field for each of its pairs (RFC 9113 section 8.2.3).
     pub fields: usize,
 }
 
@@ -124,14 +125,15 @@ impl Decoder {
     fn indexed(&self, index: usize, list: &mut List) -> Result<(), HpackError> {
         let Some(place) = index.checked_sub(1) else { return Err(HpackError::Index) };
         if let Some((name, value)) = ENTRIES.get(place) {
-            if list.has_room(name.len() + value.len()) {
+            if list.has_room(name, value.len()) {
                 list.fields.push_known(static_table::KNOWN[place], name, value);
             }
             return Ok(());
         }
         let found = self.table.joined(place - static_table::LEN);
         let (entry, joined) = found.ok_or(HpackError::Index)?;
-        if list.has_room(joined.len()) {
+        let (name, value) = joined.split_at(entry.name_len());
+        if list.has_room(name, value.len()) {
             list.flaw(entry.flaw);
             list.found.has_marks |= entry.has_mark;
             list.fields.push_joined(entry.known, joined, entry.name_len());
@@ -216,13 +218,35 @@ pub(crate) struct List<'a> {
     size: usize,
     room: usize,
     left: usize,
+    /// True if a `cookie` field has been counted.
+    has_cookie: bool,
     found: Decoded,
+}
+
+/// How the fields of a name count against [`ListLimits::fields`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Counted {
+    /// Pseudo-fields.
+    Never,
+    /// `cookie`, whose fields are the pieces of one field.
+    Once,
+    Always,
+}
+
+impl Counted {
+    fn of(name: &[u8]) -> Self {
+        match name {
+            [b':', ..] => Self::Never,
+            b"cookie" => Self::Once,
+            _ => Self::Always,
+        }
+    }
 }
 
 impl<'a> List<'a> {
     pub fn new(limits: ListLimits, fields: &'a mut Fields) -> Self {
         let ListLimits { size, fields: left } = limits;
-        Self { fields, size, room: size, left, found: Decoded::default() }
+        Self { fields, size, room: size, left, has_cookie: false, found: Decoded::default() }
     }
 
     /// Returns the result after the last field.
@@ -230,17 +254,26 @@ impl<'a> List<'a> {
         Decoded { size: self.size - self.room, ..self.found }
     }
 
-    /// Counts a field whose name and value have `bytes` bytes in total. Returns false if this field
-    /// or an earlier one exceeds a limit.
-    pub fn has_room(&mut self, bytes: usize) -> bool {
+    /// Counts a field. Returns false if this field or an earlier one exceeds a limit.
+    pub fn has_room(&mut self, name: &[u8], value: usize) -> bool {
+        let kind = Counted::of(name);
+        self.count(kind, name.len() + value)
+    }
+
+    fn count(&mut self, kind: Counted, bytes: usize) -> bool {
         let size = bytes + ENTRY_OVERHEAD;
-        if self.left == 0 || size > self.room {
+        let counts = match kind {
+            Counted::Never => 0,
+            Counted::Once => usize::from(!self.has_cookie),
+            Counted::Always => 1,
+        };
+        // Later fields are also rejected, so that the result is a prefix of the list.
+        if self.found.too_large || counts > self.left || size > self.room {
             self.found.too_large = true;
-            // Later fields are also rejected, so that the result is a prefix of the list.
-            self.left = 0;
             return false;
         }
-        self.left -= 1;
+        self.has_cookie |= kind == Counted::Once;
+        self.left -= counts;
         self.room -= size;
         true
     }
@@ -253,7 +286,8 @@ impl<'a> List<'a> {
 
     pub fn push(&mut self, literal: Literal, sensitive: bool) {
         let Literal { name, value, known, flaw, has_mark } = literal;
-        if self.has_room(name.len() + value.len()) {
+        let kind = Counted::of(&self.fields.arena()[name.start as usize..name.end as usize]);
+        if self.count(kind, name.len() + value.len()) {
             self.flaw(flaw);
             self.found.has_marks |= has_mark;
             self.fields.push_entry(Field { name, value, known, sensitive });
