@@ -305,7 +305,7 @@ sub need_of_visitor {
 
 sub log_need_of_visitor {
     my ($file, $needs) = @_;
-    log_error("warning: $file: a BEGIN block or a module at its load needs the request ($needs), so the script"
+    log_error("$file: a BEGIN block or a module at its load needs the request ($needs), so the script"
         . ' cannot be compiled once for all visitors: each request starts a new perl, as with'
         . ' mode = "cgi"');
 }

@@ -29,6 +29,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
 
 pub use instance::Life;
 pub use instance_pool::Permit;
@@ -73,9 +74,10 @@ pub struct ProgramSpec {
     pub idle_timeout: Duration,
     /// Maximum number of requests that wait for a permit. Further requests are refused.
     pub queue: usize,
-    /// Maximum time that a request waits for a permit.
+    /// Maximum time that a request waits for a permit, unless the first process still starts.
     pub queue_timeout: Duration,
-    /// Maximum time from the start of a process until it listens.
+    /// Maximum time from the start of a process until it listens, and of the wait of a request
+    /// while no process serves.
     pub start_timeout: Duration,
     /// Time from SIGTERM to SIGKILL.
     pub stop_timeout: Duration,
@@ -196,11 +198,13 @@ impl Program {
         if shared.spec.workers.min < shared.spec.workers.max {
             shared.supervisor.send(Command::RequestWaits);
         }
-        let mut limit = shared.spec.queue_timeout;
-        if !shared.pool.is_serving() {
-            limit = limit.max(shared.spec.start_timeout); // the first process starts
+        let begun = Instant::now();
+        let mut outcome = timeout_at(begun + shared.spec.queue_timeout, &mut receiver).await;
+        if outcome.is_err() && !shared.pool.is_serving() {
+            // The first process starts still.
+            outcome = timeout_at(begun + shared.spec.start_timeout, &mut receiver).await;
         }
-        match tokio::time::timeout(limit, &mut receiver).await {
+        match outcome {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Unavailable::ShuttingDown),
             // The pool may send a permit to `receiver` at this moment. Dropping `receiver` then

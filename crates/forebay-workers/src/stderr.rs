@@ -84,7 +84,8 @@ impl Stderr {
     }
 
     fn emit(&self, line: &str, last: &mut VecDeque<String>) {
-        (self.log)(Severity::named_in(line), &format!("{} {line}", self.prefix));
+        let (level, line) = Severity::of_line(line);
+        (self.log)(level, &format!("{} {line}", self.prefix));
         if last.len() == LINES_KEPT {
             last.pop_front();
         }

@@ -823,7 +823,7 @@ fn uwsgi_speaks_two_protocols_of_its_own() {
     }
 }
 
-/// Each program here needs longer to listen than a request may wait for a free process.
+/// Each application here needs longer to start than a request may wait for a free process.
 #[test]
 fn requests_wait_while_the_first_process_starts() {
     let folder = Folder::new();
@@ -835,12 +835,26 @@ fn requests_wait_while_the_first_process_starts() {
          await send({'type': 'http.response.start', 'status': 200})\n    \
          await send({'type': 'http.response.body', 'body': b'asgi'})\n",
     );
-    let mut kinds = vec![(
-        "command",
-        "run = [\"sh\", \"-c\", \"sleep 1; exec perl server.pl {port}\"]\nspeaks = \"http\"",
-    )];
+    folder.write(
+        "slow.wsgi",
+        "import time\ntime.sleep(1)\ndef application(e, start):\n    \
+         start('200 OK', [])\n    return [b'wsgi']\n",
+    );
+    folder.write("app.psgi", "sleep 1; sub { [200, [], ['psgi']] }\n");
+    folder.write("slow.pl", "sleep 1; 1;\n");
+    folder.write("cgi/x", "#!/usr/bin/perl\nprint \"Content-Type: text/plain\\n\\nx\";\n");
+    let mut kinds = vec![
+        (
+            "command",
+            "run = [\"sh\", \"-c\", \"sleep 1; exec perl server.pl {port}\"]\nspeaks = \"http\"",
+        ),
+        ("psgi", "file = \"app.psgi\""),
+        ("perl-cgi", "dir = \"cgi\"\npreload = [\"slow.pl\"]"),
+        ("cgi-bin", "dir = \"cgi\"\npreload = [\"slow.pl\"]"),
+    ];
     if peer::has(&["python3"]) {
         kinds.push(("asgi", "module = \"slow:application\""));
+        kinds.push(("wsgi", "file = \"slow.wsgi\""));
     }
     if peer::has(&["ruby", "ruby-rack"]) {
         kinds.push(("rack", "file = \"config.ru\""));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::app_server::{PHP, mount, prefix, script_ends};
 use super::effect::{all_have_effect, no_effect, only_its_own};
-use super::path::{directory, file, in_dir};
+use super::path::{directory, file, interpreter};
 use super::process::{LEAST_MEMORY, at_least, cgroup, limits, max_processes, watch};
 use super::program::program;
 use super::upstream::sticky_cookie;
@@ -268,21 +268,8 @@ fn lib(context: &Context<'_>, typed: &file::App) -> Resolution<Vec<PathBuf>> {
     at.items().iter().map(dir).collect()
 }
 
-/// Returns the path of the interpreter, or `None` if the default interpreter is used. Symbolic
-/// links are not resolved, because Python finds its virtual environment by the directory of the
-/// link.
 fn python(context: &Context<'_>, typed: &At<Table<file::App>>) -> Resolution<Option<PathBuf>> {
     typed.python.as_ref().map(|at| interpreter(context, typed, at)).transpose()
-}
-
-fn interpreter(
-    context: &Context<'_>,
-    app: &At<Table<file::App>>,
-    typed: &At<String>,
-) -> Resolution<PathBuf> {
-    let found = in_dir(context, app, typed)?;
-    // The message names what the user has typed.
-    if found.is_file() { Ok(found) } else { file(context, typed) }
 }
 
 const PERL_MODES: [(&str, PerlMode); 5] = [

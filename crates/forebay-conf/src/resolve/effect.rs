@@ -111,12 +111,6 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Resolution<()> {
         ),
         ("max_message", typed.max_message.as_ref().map(|at| &at.span), asgi, "asgi"),
         (
-            "start_timeout",
-            typed.start_timeout.as_ref().map(|at| &at.span),
-            listens,
-            "command\", \"php\", \"mono\", \"rack\" or \"asgi",
-        ),
-        (
             "stop_timeout",
             typed.stop_timeout.as_ref().map(|at| &at.span),
             listens,

@@ -45,7 +45,14 @@ pub(crate) fn directory(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> R
 
 /// Returns the absolute path of an existing regular file.
 pub(super) fn file(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Resolution<PathBuf> {
-    let path = path(context, typed)?;
+    existing_file(context, typed, path(context, typed)?)
+}
+
+fn existing_file(
+    context: &Context<'_>,
+    typed: &At<impl AsRef<str>>,
+    path: PathBuf,
+) -> Resolution<PathBuf> {
     match files::kind(&path) {
         Ok(Kind::File) => Ok(path),
         Ok(_) => Err(Problem::new(&typed.span, format!("{} is not a file", path.display()))
@@ -56,20 +63,28 @@ pub(super) fn file(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Resolu
 
 /// Returns the path of a program of an application. A relative one starts at the application's
 /// `dir`; if nothing is there, at the directory of the configuration file, where other paths start.
-/// A path with a placeholder at its start stays.
-pub(super) fn in_dir(
+pub(super) fn program_path(
     context: &Context<'_>,
     app: &At<Table<file::App>>,
-    program: &str,
+    typed: &At<String>,
 ) -> Resolution<PathBuf> {
-    let path = Path::new(program);
-    if path.is_absolute() || program.starts_with('{') {
-        return Ok(path.to_owned());
-    }
-    let base = context.base(&app.span).join(path);
-    let Some(dir) = &app.dir else { return Ok(base) };
-    let below = directory(context, dir)?.join(path);
-    Ok(if below.exists() || !base.exists() { below } else { base })
+    let base = path(context, typed)?;
+    let Some(dir) = app.dir.as_ref().filter(|_| Path::new(&typed.value).is_relative()) else {
+        return Ok(base);
+    };
+    let below = directory(context, dir)?.join(&typed.value).components().collect();
+    let below = without_parents(below);
+    Ok(if files::kind(&below).is_err() && files::kind(&base).is_ok() { base } else { below })
+}
+
+/// The path of an application's interpreter. Symbolic links are not resolved, because Python finds
+/// its virtual environment by the directory of the link.
+pub(super) fn interpreter(
+    context: &Context<'_>,
+    app: &At<Table<file::App>>,
+    typed: &At<String>,
+) -> Resolution<PathBuf> {
+    existing_file(context, typed, program_path(context, app, typed)?)
 }
 
 /// Returns the absolute path of a file that Forebay can create in an existing directory.

@@ -211,6 +211,7 @@ fn workers(name: &str, plan: &conf::App, kind: Kind, files: Vec<PathBuf>) -> App
         request_timeout: plan.request_timeout,
         queue: plan.queue,
         queue_timeout: plan.queue_timeout,
+        start_timeout: plan.start_timeout,
         env: env(plan).into_iter().collect(),
         max_memory: plan.max_memory,
         max_cpu: plan.max_cpu,

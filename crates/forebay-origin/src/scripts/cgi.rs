@@ -451,7 +451,10 @@ fn cannot_hand_over(error: &io::Error) -> Fault {
 
 /// Logs the error output of a script until its end, or until 64 KiB have arrived.
 async fn log_stderr(mut stderr: ChildStderr, name: String, errors: ErrorLog) {
-    let log = |line: &str| errors.output(Severity::named_in(line), &format!("{name}: {line}"));
+    let log = |line: &str| {
+        let (level, line) = Severity::of_line(line);
+        errors.output(level, &format!("{name}: {line}"));
+    };
     let (mut lines, mut bytes) = (OutputLines::default(), Vec::new());
     let mut left = LOGGED;
     while left > 0 {

@@ -47,7 +47,8 @@ impl Stderr {
 /// Logs a line. Ignores empty lines, because some applications end each record with one.
 fn log_line(errors: &ErrorLog, name: &str, line: &str) {
     if !line.is_empty() {
-        errors.output(Severity::named_in(line), &format!("{name}: {line}"));
+        let (level, line) = Severity::of_line(line);
+        errors.output(level, &format!("{name}: {line}"));
     }
 }
 
