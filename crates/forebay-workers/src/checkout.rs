@@ -126,7 +126,7 @@ impl Drop for QueuePlace<'_> {
             };
             match given {
                 Some(Given { worker, has_request: true }) => {
-                    Lease::of_begun(shared, worker, mark).abandon().await;
+                    Lease::of_begun(shared, worker, mark).run_unheard().await;
                 }
                 Some(Given { worker, .. }) => shared.pool.give(worker),
                 None => {}
