@@ -13,6 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use forebay_conf::Listen;
+use forebay_process::is_below_init;
 use rustix::time::{ClockId, clock_gettime};
 use socket2::{Domain, Socket, Type};
 
@@ -209,7 +210,8 @@ impl Inherited {
 
     /// Takes over the sockets of systemd, or none if `LISTEN_PID` names another process.
     fn of_systemd() -> Result<Vec<Passed>, InheritError> {
-        let to_us = env::var("LISTEN_PID").is_ok_and(|id| id == std::process::id().to_string());
+        let to_us = env::var("LISTEN_PID")
+            .is_ok_and(|id| id == std::process::id().to_string() || id == "1" && is_below_init());
         let Some(count) = env::var_os("LISTEN_FDS").filter(|_| to_us) else {
             return Ok(Vec::new());
         };

@@ -15,6 +15,7 @@ mod group_reaper;
 mod guardian;
 mod helper;
 mod identity;
+mod init;
 mod launch;
 mod launcher;
 mod output_lines;
@@ -30,10 +31,11 @@ pub use descriptors::{
     found_descriptors, give_back_descriptors, record_descriptors, started_descriptors,
 };
 pub use error::StartError;
-pub use group_reaper::GroupReaper;
+pub use group_reaper::{GroupReaper, PolledGroupReaper};
 pub use guardian::{Guardian, Wake};
 pub use helper::{Child, HELPER, HelpedChild, HelpedLaunch, HelpedRoom, Helper, Starting, help};
 pub use identity::Identity;
+pub use init::{is_below_init, run_below_init};
 pub use launch::{Launch, MAY_BE_MEASURED, ProcessLimits, cpu_set, launch, myself};
 pub use launcher::{LaunchSpec, Launcher};
 pub use output_lines::{OutputLines, Severity, append_escaped};

@@ -17,7 +17,9 @@ use forebay_net::privileges::{Identity, hide_memory};
 use forebay_net::sys::keep_from_programs;
 use forebay_net::systemd::Inherited;
 use forebay_net::thread::Settings;
-use forebay_process::{end_root, processors_for, record_descriptors, record_processors};
+use forebay_process::{
+    end_root, processors_for, record_descriptors, record_processors, run_below_init,
+};
 use forebay_server::{Server, Wanted};
 use rustix::process::{Signal, getpid, kill_process};
 
@@ -74,6 +76,14 @@ fn log_level(text: &str) -> Result<Level, String> {
 }
 
 pub fn run(args: ServeArgs) -> ExitCode {
+    match run_below_init() {
+        Ok(None) => {}
+        Ok(Some(code)) => return code,
+        Err(error) => {
+            eprintln!("forebay: cannot run below process 1: {error}");
+            return ExitCode::from(CANNOT_START);
+        }
+    }
     let outcome = serve(args);
     end_root();
     match outcome {

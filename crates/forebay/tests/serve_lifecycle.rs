@@ -499,6 +499,47 @@ fn without_proc_a_server_gives_up_root_all_the_same() {
     forebay.stop();
 }
 
+/// A program of a container's first process must reap what others leave.
+#[test]
+fn as_process_1_the_server_reaps_orphans_and_passes_signals_on() {
+    let unshare = || {
+        let mut unshare = std::process::Command::new("unshare");
+        unshare.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
+        unshare
+    };
+    if !unshare().arg("true").output().is_ok_and(|output| output.status.success()) {
+        peer::skip("no process can be process 1 here (unshare --pid --mount-proc)");
+        return;
+    }
+    let folder = Folder::new();
+    let script =
+        "#!/bin/sh\n(sleep 0.01 >/dev/null 2>&1 &)\nprintf 'Content-Type: text/plain\\n\\nok'\n";
+    folder.script("cgi/leave", script);
+    let configuration = "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\ncgi = \"cgi\"\n";
+    let file = write_configuration(&folder, configuration);
+    let serve = command(&["--threads", "2", file.to_str().unwrap()]);
+    let mut first = unshare();
+    first.arg(serve.get_program()).args(serve.get_args());
+    let mut forebay = serve_command(folder, first);
+    for _ in 0..20 {
+        assert_eq!(forebay.get("/leave").text(), "ok");
+    }
+    let below = || descendants(forebay.process.id());
+    assert!(
+        eventually(|| below().iter().all(|pid| is_alive(&pid.to_string()))),
+        "{}",
+        forebay.output()
+    );
+    // The first process below `unshare`, which takes no signals for it.
+    let [init, ..] = support::proc::children(forebay.process.id())[..] else {
+        panic!("no process 1")
+    };
+    support::proc::signal(init, Signal::USR2);
+    forebay.wait_for_output("process 1 of a container");
+    support::proc::signal(init, Signal::TERM);
+    assert_eq!(forebay.process.wait().status.code(), Some(0));
+}
+
 const LOGGED: &str = "[log]\naccess = \"logs/access.log\"\nformat = \"%U\"\n\
                       [[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\nrespond = \"hello\"\n";
 const AS_ANOTHER: &str = "[server]\nuser = \"www-data\"\n";

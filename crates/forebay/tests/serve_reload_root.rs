@@ -262,11 +262,12 @@ fn root_serves_no_page_through_the_link_of_another_user() {
 
 /// Returns the process of this subcommand below a server.
 fn find(forebay: &Forebay, verb: &str) -> Option<u32> {
-    let is = |id: &u32| {
-        let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
-        line.split(|byte| *byte == 0).nth(1) == Some(verb.as_bytes())
-    };
+    let is = |id: &u32| command_line(*id).split('\0').nth(1) == Some(verb);
     proc::descendants(forebay.process.id()).into_iter().find(is)
+}
+
+fn command_line(id: u32) -> String {
+    String::from_utf8_lossy(&fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default()).into()
 }
 
 #[test]
@@ -284,6 +285,7 @@ fn a_root_process_that_dies_is_replaced() {
         "[server]\nuser = \"www-data\"\n[log]\naccess = \"logs/access.log\"\n\
          [[site]]\nlisten = \"127.0.0.1:0\"\nerror_pages = { 404 = \"secret/page.html\" }\n\
          [[site.route]]\npath = \"/cgi/*\"\ncgi = { dir = \"cgi\", user = \"daemon\" }\n\
+         [[site.route]]\npath = \"/own/*\"\ncgi = \"cgi\"\n\
          [[site.route]]\nrespond = { status = 404 }\n",
     );
     let log = forebay.folder.path().join("logs/access.log");
@@ -306,6 +308,19 @@ fn a_root_process_that_dies_is_replaced() {
         assert_eq!(forebay.get("/cgi/who").text().trim(), "daemon", "{}", forebay.output());
     }
     assert!(forebay.output().contains("opening and rotating access logs has ended"));
+    // The processes that end process groups: one of the gateway, one of the helper.
+    assert_eq!(forebay.get("/own/who").text().trim(), "www-data");
+    let all = || {
+        let mut all = proc::descendants(forebay.process.id());
+        all.retain(|id| command_line(*id).contains("groups="));
+        all
+    };
+    let before = all();
+    assert_eq!(before.len(), 2);
+    before.iter().for_each(|id| proc::kill(*id));
+    let are_replaced = || all().len() == 2 && !all().iter().any(|id| before.contains(id));
+    assert!(eventually(are_replaced), "{}", forebay.output());
+    assert_eq!(forebay.output().matches("which ends process groups, has ended").count(), 2);
     // Nobody can replace the process that keeps the others.
     proc::kill(find(&forebay, "__root").expect("a supervisor"));
     let Forebay { process, folder: _folder, .. } = forebay;

@@ -26,14 +26,14 @@ impl ScriptReaper {
         if matches!(*state, State::Unused) {
             *state = GroupReaper::start().map_or(State::Off, State::Watching);
         }
-        if let State::Watching(reaper) = &mut *state {
+        if let State::Watching(reaper) = &*state {
             reaper.watch(leader);
         }
     }
 
     /// Removes an ended process group, whose number may be reused.
     pub fn forget(&self, leader: Pid) {
-        if let State::Watching(reaper) = &mut *self.state() {
+        if let State::Watching(reaper) = &*self.state() {
             reaper.forget(leader);
         }
     }

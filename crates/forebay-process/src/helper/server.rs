@@ -8,7 +8,7 @@ use super::message::{
 use super::room::Rooms;
 use super::started::{Descriptors, Started, failed, refusal, report, with};
 use crate::cgroup::LimitedCgroup;
-use crate::{Child, GroupReaper, Identity, Launch, myself};
+use crate::{Child, Identity, Launch, PolledGroupReaper, myself};
 use nix::sys::signal::{SigSet, Signal};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -66,7 +66,7 @@ struct HelperServer {
     /// Control groups by the name of the application.
     groups: BTreeMap<String, LimitedCgroup>,
     children: Vec<Started>,
-    reaper: Option<GroupReaper>,
+    reaper: Option<PolledGroupReaper>,
     /// Soft limit on open files that the helper had at its start. Programs get this limit.
     files: Option<u64>,
     null: OwnedFd,
@@ -82,6 +82,8 @@ struct ReadyEvents {
     has_request: bool,
     /// Events of each child, in the order of `children`.
     children: Vec<ReadyChild>,
+    /// True if the reaper's process has ended.
+    has_lost_reaper: bool,
 }
 
 /// Events of a child.
@@ -111,7 +113,7 @@ impl HelperServer {
             users,
             groups: BTreeMap::new(),
             children: Vec::new(),
-            reaper: GroupReaper::start().ok(),
+            reaper: PolledGroupReaper::start().ok(),
             files: found.current,
             null: null()?,
             fourth,
@@ -124,7 +126,12 @@ impl HelperServer {
         let mut buffer = vec![0; MOST_BYTES + 1];
         let mut is_open = true;
         while is_open || !self.children.is_empty() {
-            let ReadyEvents { has_request, children } = self.wait(is_open)?;
+            let ReadyEvents { has_request, children, has_lost_reaper } = self.wait(is_open)?;
+            if has_lost_reaper
+                && !self.reaper.as_mut().is_some_and(PolledGroupReaper::replace_ended)
+            {
+                self.reaper = None;
+            }
             for (started, ready) in self.children.iter_mut().zip(children) {
                 if ready.has_ended {
                     started.report_end();
@@ -148,6 +155,10 @@ impl HelperServer {
         if !is_open {
             watched.clear();
         }
+        let reaper = self.reaper.as_ref().map(|reaper| {
+            watched.push(PollFd::from_borrowed_fd(reaper.end(), PollFlags::IN));
+            watched.len() - 1
+        });
         let mut places = Vec::new();
         for started in &self.children {
             let mut place = (None, None);
@@ -167,7 +178,11 @@ impl HelperServer {
         let child =
             |(end, order)| ReadyChild { has_ended: is_ready(end), has_order: is_ready(order) };
         let children = places.into_iter().map(child).collect();
-        Ok(ReadyEvents { has_request: is_open && is_ready(Some(0)), children })
+        Ok(ReadyEvents {
+            has_request: is_open && is_ready(Some(0)),
+            children,
+            has_lost_reaper: is_ready(reaper),
+        })
     }
 
     /// Reaps the processes that have ended and that the gateway no longer needs.

@@ -114,11 +114,8 @@ impl Succession {
 
     /// Returns the reason why this process cannot be replaced, or `None` if it can.
     fn obstacle(&self) -> Option<&'static str> {
-        if std::process::id() == 1 {
-            return Some(
-                "Forebay is the first process of a container, which would end with it; replace \
-                 the container",
-            );
+        if forebay_process::is_below_init() {
+            return Some("Forebay runs as process 1 of a container: replace the container");
         }
         if std::env::var_os(STARTER_PORT).is_some() {
             return Some("start_server starts new versions: send SIGHUP to it");

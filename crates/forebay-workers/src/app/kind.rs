@@ -91,7 +91,7 @@ impl ProcessKind for WorkerKind {
         let pid = child.pid();
         // The helper starts processes as other users, and only the helper's own reaper may kill
         // them. So this reaper gets only children of the gateway.
-        if let (Some(reaper), Child::Own(pid)) = (&mut self.group_reaper, &child) {
+        if let (Some(reaper), Child::Own(pid)) = (&self.group_reaper, &child) {
             reaper.watch(*pid);
         }
         let worker = Arc::new(WorkerShared::new(new.id, child, prefetch, new.limit));
@@ -184,7 +184,7 @@ impl ProcessKind for WorkerKind {
 
     fn remove(&mut self, worker: Arc<WorkerShared>, _: Exit, crashed: bool) {
         self.pool.remove(worker.id, crashed);
-        if let Some(reaper) = &mut self.group_reaper {
+        if let Some(reaper) = &self.group_reaper {
             reaper.forget(worker.pid);
         }
     }

@@ -220,8 +220,9 @@ fn helped_programs_end_with_the_gateway_and_with_the_helper() {
         if who_ends == "helper" {
             // Another helper replaces it, and the programs start again.
             forebay.wait_for_output("replaces it");
-            let answer = |target: &&str| forebay.get(target).status == 200;
-            let all = || targets.iter().all(|target| answer(&&**target));
+            let query = format!("gateway={gateway}");
+            let answers = |target| forebay.get(&format!("{target}?{query}")).status == 200;
+            let all = || targets.iter().all(answers);
             assert!(eventually(all), "{}", forebay.output());
         } else {
             assert!(eventually(|| !runs(helper)), "{who_ends}");
