@@ -6,6 +6,7 @@
 //! applications, requests or experiments.
 #![forbid(unsafe_code)]
 
+mod beginning;
 pub mod cgroup;
 mod cpu;
 pub mod descendants;
@@ -26,6 +27,7 @@ mod root;
 mod search_path;
 mod separation;
 
+pub use beginning::beginning;
 pub use cpu::Cpu;
 pub use descriptors::{
     found_descriptors, give_back_descriptors, record_descriptors, started_descriptors,

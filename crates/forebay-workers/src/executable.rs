@@ -1,9 +1,8 @@
 //! Searches for programs as the system does.
 
-use forebay_process::{Person, Refusal, Right};
+use forebay_process::{Person, Refusal, Right, beginning};
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{self, Path, PathBuf};
@@ -45,9 +44,8 @@ pub(crate) fn refusal(
 
 /// The interpreter in the first line of a script, if the line names one by its path.
 fn interpreter_of(program: &Path) -> Option<PathBuf> {
-    let mut start = [0; 256];
-    let length = File::open(program).ok()?.read(&mut start).ok()?;
-    let line = start[..length].strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
+    let start = beginning(program, 256).ok()?;
+    let line = start.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
     let word = line.trim_ascii().split(u8::is_ascii_whitespace).next()?;
     let path = Path::new(OsStr::from_bytes(word));
     path.is_absolute().then(|| path.to_owned())

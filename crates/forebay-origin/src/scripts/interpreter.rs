@@ -7,11 +7,12 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::fs::{File, Metadata};
-use std::io::Read;
+use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use forebay_workers::beginning;
 
 /// Bytes that the kernel reads (BINPRM_BUF_SIZE).
 const LOOKED_AT: u64 = 256;
@@ -99,7 +100,7 @@ pub fn survey(dir: &Path) -> Survey {
 /// Returns the first line of a script for messages. Returns `None` if the script is unreadable, or
 /// does not begin with `#!`.
 pub fn first_line(file: &Path) -> Option<String> {
-    let start = beginning(file)?;
+    let start = beginning(file, LOOKED_AT).ok()?;
     let line = marked_line(&start)?;
     Some(String::from_utf8_lossy(line).into_owned())
 }
@@ -135,14 +136,7 @@ fn version(found: &Metadata) -> Version {
 }
 
 fn language_of(file: &Path) -> Language {
-    beginning(file).map_or(Language::Program, |start| parse(&start))
-}
-
-fn beginning(file: &Path) -> Option<Vec<u8>> {
-    let mut start = Vec::new();
-    let file = File::open(file).ok()?;
-    file.take(LOOKED_AT).read_to_end(&mut start).ok()?;
-    Some(start)
+    beginning(file, LOOKED_AT).map_or(Language::Program, |start| parse(&start))
 }
 
 /// Returns the first line without its end, if it begins with `#!`.

@@ -1,8 +1,9 @@
 //! Looks at the files of a directory, with limits, because they can be of any size and type.
 
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::path::{Path, PathBuf};
+
+use forebay_process::beginning;
 
 /// Largest part of a file that is read.
 const LIMIT: u64 = 256 * 1024;
@@ -31,25 +32,15 @@ impl<'a> Look<'a> {
         self.path(name).is_dir()
     }
 
-    /// Returns the beginning of a file. Returns an empty text if the file cannot be read. Never
-    /// opens a device or a pipe, which could block.
+    /// Returns the beginning of a file. Returns an empty text if the file cannot be read.
     pub fn text(&self, name: &str) -> String {
-        let path = self.path(name);
-        let mut bytes = Vec::new();
-        if path.is_file() {
-            let file = File::open(&path);
-            let _ = file.and_then(|file| file.take(LIMIT).read_to_end(&mut bytes));
-        }
+        let bytes = beginning(&self.path(name), LIMIT).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
     /// Returns true if a regular file begins with these bytes.
     pub fn starts_with(&self, name: &str, start: &[u8]) -> bool {
-        let path = self.path(name);
-        let mut bytes = vec![0; start.len()];
-        path.is_file()
-            && File::open(&path).is_ok_and(|mut file| file.read_exact(&mut bytes).is_ok())
-            && bytes == start
+        beginning(&self.path(name), start.len() as u64).is_ok_and(|bytes| bytes == start)
     }
 
     /// Returns the sorted names in the subdirectory `name`, or in the application's directory if

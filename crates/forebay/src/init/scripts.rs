@@ -1,8 +1,9 @@
 //! Finds scripts in a cgi-bin directory, to name them in an experiment file.
 
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::path::Path;
+
+use forebay_process::beginning;
 
 /// Script name in the templates, which the name of an existing script replaces.
 const PLACEHOLDER: &str = "script.pl";
@@ -85,10 +86,9 @@ fn find(directory: &Path) -> Scripts {
 /// Returns the line that names the interpreter (`#!`). Returns an empty text if there is no such
 /// line.
 fn first_line(path: &Path) -> String {
-    let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(FIRST_LINE).read_to_end(&mut bytes));
+    let bytes = beginning(path, FIRST_LINE).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
-    let line = text.lines().next().filter(|line| read.is_ok() && line.starts_with("#!"));
+    let line = text.lines().next().filter(|line| line.starts_with("#!"));
     line.unwrap_or_default().to_owned()
 }
 
