@@ -56,7 +56,7 @@ pub use forebay_process::cgroup::CgroupLimits;
 pub use forebay_process::{
     GroupReaper, HelpedChild, HelpedLaunch, Helper, Identity, Launch, LaunchSpec, Launcher,
     OutputLines, Person, ProcessLimits, Refusal, Right, Severity, StartError, beginning,
-    give_back_descriptors, on_all_processors, record_descriptors,
+    changeable_by_others, give_back_descriptors, on_all_processors, record_descriptors,
 };
 pub use health::Health;
 pub use helped::HelpedProcess;
