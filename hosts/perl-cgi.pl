@@ -325,9 +325,12 @@ sub status_of_error {
     return 503;
 }
 
+# Each line is a warning for Forebay, unlike what the script itself prints, unless the script has
+# sent STDERR elsewhere.
 sub log_error {
     my ($error) = @_;    # a copy: eval empties $@
     my $text = eval { "$error" } // 'died with an object that cannot be shown';
+    $text =~ s/^/<4>/mg if ((stat STDERR)[$INODE] // -1) == ($log_inode // -2);
     local ($\, $,);
     print STDERR $text =~ /\n\z/ ? $text : "$text\n";
 }

@@ -15,6 +15,7 @@ use strict;
 use warnings;
 
 my ($control, $prefetch, $output, $pid);
+my $log_inode = (stat STDERR)[1];
 my ($input_bits, $control_number) = ('');  # for select
 my $message = '';                         # receive buffer
 my $mark;                                 # mark of the request; the end marker repeats it
@@ -517,9 +518,12 @@ sub say_waiting {
     send $control, "W\0\0\0", $QUIETLY if $$ == $pid;
 }
 
+# Each line is a warning for Forebay, unlike what the application itself prints, unless it has sent
+# STDERR elsewhere.
 sub log_error {
     my ($error) = @_;    # a copy: eval empties $@
     my $text = eval { "$error" } // 'died with an object that cannot be shown';
+    $text =~ s/^/<4>/mg if ((stat STDERR)[1] // -1) == $log_inode;
     local ($\, $,);
     print STDERR $text =~ /\n\z/ ? $text : "$text\n";
 }

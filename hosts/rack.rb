@@ -133,6 +133,8 @@ module Forebay
 
     def log(error)
       text = error.is_a?(Exception) ? error.full_message(highlight: false) : error
+      # Each line is a warning for Forebay, unlike what the application itself prints.
+      text = text.gsub(/^/, '<4>') if $stderr.equal?(STDERR)
       $stderr.puts(text)
     rescue StandardError
       STDERR.puts("#{error.class}, which cannot be shown")

@@ -40,7 +40,8 @@ LONGEST_KEPT = 2048
 
 def serve(name, parent):
     """Serves requests until Forebay closes the control socket. Returns the exit code of this
-    process. `name`: "module:callable", both of which may have dots, or "module:factory()"."""
+    process. `name`: "module:callable", both of which may have dots, "module:factory()", or
+    "/path/of/file:callable"."""
     end_with(int(parent))
     inbox, output = Inbox(), os.dup(1)
     os.register_at_fork(after_in_child=Descriptors(inbox, output).leave)
@@ -92,9 +93,9 @@ def end_with(parent):
 
 
 def find(name):
-    module, _, path = name.partition(':')
+    module, _, path = name.rpartition(':')
     is_factory = path.endswith('()')
-    found = importlib.import_module(module)
+    found = run_file(module) if module.startswith('/') else importlib.import_module(module)
     for part in path[:-2 if is_factory else None].split('.'):
         try:
             found = getattr(found, part)
@@ -107,6 +108,15 @@ def find(name):
     return found
 
 
+def run_file(path):
+    """Returns a module with the names of a file such as trac.wsgi, whose name no import finds."""
+    module = sys.modules['forebay_application'] = type(sys)('forebay_application')
+    module.__file__ = path
+    with open(path, 'rb') as source:
+        exec(compile(source.read(), path, 'exec', dont_inherit=True), module.__dict__)
+    return module
+
+
 def report(error, frames=1):
     """Logs an exception, without the frames of this host."""
     traceback = error.__traceback__
@@ -114,15 +124,22 @@ def report(error, frames=1):
         traceback, frames = traceback.tb_next, frames - 1
     error.__traceback__ = traceback
     try:
-        sys.excepthook(type(error), error, traceback)
-        sys.stderr.flush()
+        if sys.excepthook is sys.__excepthook__:
+            from traceback import format_exception
+            log_error(''.join(format_exception(type(error), error, traceback)).rstrip('\n'))
+        else:
+            sys.excepthook(type(error), error, traceback)
+            sys.stderr.flush()
     except Exception:
         log_error('%s, which cannot be shown' % type(error))
 
 
 def log_error(text):
+    """Each line is a warning for Forebay, unlike what the program itself prints, unless the program
+    has sent sys.stderr elsewhere."""
+    level = '<4>' if sys.stderr is sys.__stderr__ else ''
     try:
-        sys.stderr.write('%s\n' % text)
+        sys.stderr.write(''.join('%s%s\n' % (level, line) for line in str(text).split('\n')))
         sys.stderr.flush()
     except Exception:
         os.write(2, b'an error message could not be shown\n')

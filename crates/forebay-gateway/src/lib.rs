@@ -8,6 +8,7 @@
 mod build;
 mod check;
 mod difference;
+mod directories;
 pub mod expect;
 mod explain;
 mod fleet;
@@ -20,6 +21,7 @@ pub use build::{BuildError, Origins, Starts};
 pub use check::rights::doubts as rights_doubts;
 pub use check::{check, check_spool, probe_interpreters};
 pub use difference::Difference;
+pub use directories::make_directories;
 pub use explain::{Answer, Question, QuestionError, explain, find_answer};
 pub use fleet::check_store;
 pub use overrides::Overrides;

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use forebay_conf::Plan;
+use forebay_conf::{App, AppKind, Plan};
 use forebay_net::log::ErrorLog;
 use forebay_origin::apps::definition::{Definition, definition};
 use forebay_origin::apps::running::RunningApp;
-use forebay_workers::{FirstStart, StartError};
+use forebay_workers::{FirstStart, Severity, StartError};
 
 /// Maximum time that `serve` waits for applications at its start.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -32,14 +32,18 @@ pub fn start_all(
 ) -> Result<BTreeMap<String, RunningApp>, StartError> {
     let mut apps = BTreeMap::new();
     let mut starts = Vec::new();
-    for (name, app) in &plan.apps {
-        let definition = definition(name, app)?;
+    for (name, app_plan) in &plan.apps {
+        let definition = definition(name, app_plan)?;
         let app = match running(name, &definition) {
             Some(app) => app,
             None => {
-                let errors = errors.clone();
-                let (app, first) = RunningApp::begin(definition, move |line| errors.warn(line))?;
+                let log = errors.clone();
+                let (app, first) =
+                    RunningApp::begin(definition, move |level, line| log.output(level, line))?;
                 starts.extend(first.into_iter().map(|first| (name, first)));
+                if let Some(note) = environment_note(app_plan) {
+                    errors.info(&format!("app {name}: {note}"));
+                }
                 app
             }
         };
@@ -66,6 +70,31 @@ pub fn start_all(
     Ok(apps)
 }
 
+/// Returns the value of the variable by which frameworks of the application's language tell
+/// development from production, because a wrong one shows only in behaviour: pages with stack
+/// traces, or code that is compiled for each request.
+fn environment_note(app: &App) -> Option<String> {
+    let (name, default) = match &app.kind {
+        AppKind::Psgi { .. } => ("PLACK_ENV", Some("deployment")),
+        AppKind::Rack { .. } => ("RACK_ENV", Some("production")),
+        AppKind::Command { run, .. } if runs_node(run.first()?) => ("NODE_ENV", None),
+        _ => return None,
+    };
+    Some(match (app.env.get(name), default) {
+        (Some(value), _) => format!("{name} is \"{value}\""),
+        (None, Some(default)) => format!("{name} is \"{default}\", as `env` does not set it"),
+        (None, None) => {
+            format!("{name} is not set; for production, write env.{name} = \"production\"")
+        }
+    })
+}
+
+fn runs_node(program: &str) -> bool {
+    let name = program.rsplit('/').next().unwrap_or_default();
+    matches!(name, "node" | "nodejs" | "npm" | "npx" | "pnpm" | "yarn")
+        || program.contains("node_modules/")
+}
+
 /// Waits for the first process of each application. Then waits for the other processes, for at most
 /// [`OTHERS`] in total. Fails only if the first process of an application fails.
 fn wait_for_all(starts: Vec<FirstStart>) -> Result<(), StartError> {
@@ -90,7 +119,7 @@ pub struct AppStart {
 /// Blocks.
 pub fn try_starts(
     plan: &Plan,
-    log: impl Fn(&str) + Clone + Send + Sync + 'static,
+    log: impl Fn(Severity, &str) + Clone + Send + Sync + 'static,
 ) -> Vec<AppStart> {
     let begun = plan.apps.iter().map(|(name, app)| {
         let mut app = app.clone();

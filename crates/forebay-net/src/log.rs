@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use forebay_conf::{self as conf, Level};
+use forebay_process::Severity;
 
 use crate::log_opener::Opener;
 #[cfg(any(test, feature = "memory"))]
@@ -196,6 +197,17 @@ impl ErrorLog {
     /// Logs a fault of a backend or application, or a setting without effect.
     pub fn warn(&self, message: &str) {
         self.log(Level::Warn, message);
+    }
+
+    /// Logs a line of an application's output.
+    pub fn output(&self, severity: Severity, line: &str) {
+        let level = match severity {
+            Severity::Error => Level::Error,
+            Severity::Warn => Level::Warn,
+            Severity::Info => Level::Info,
+            Severity::Debug => Level::Debug,
+        };
+        self.log(level, line);
     }
 
     /// Logs a change of state, or a fault of a client.

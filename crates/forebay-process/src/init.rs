@@ -5,7 +5,7 @@
 //! signals on to that process, reaps what ends, and ends with it.
 
 use nix::sys::signal::{SigSet, Signal};
-use rustix::process::{Pid, WaitOptions, WaitStatus, getppid, kill_process, waitpid};
+use rustix::process::{Pid, WaitOptions, WaitStatus, getppid, kill_process, wait};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
@@ -57,7 +57,7 @@ fn wait_below(signals: &SigSet, child: Pid) -> io::Result<ExitCode> {
         match signals.wait()? {
             Signal::SIGCHLD => {
                 // One signal may stand for several processes.
-                while let Ok(Some((pid, status))) = waitpid(None, WaitOptions::NOHANG) {
+                while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
                     if pid == child
                         && let Some(code) = code(status)
                     {

@@ -40,7 +40,7 @@ pub use identity::Identity;
 pub use init::{is_below_init, run_below_init};
 pub use launch::{Launch, MAY_BE_MEASURED, ProcessLimits, cpu_set, launch, myself};
 pub use launcher::{LaunchSpec, Launcher};
-pub use output_lines::{OutputLines, append_escaped};
+pub use output_lines::{OutputLines, Severity, append_escaped};
 pub use processors::{
     keep_process, keep_to, kept_processor, leave_processor, on_all_processors, processors_for,
     record_processors,

@@ -66,9 +66,117 @@ impl OutputLines {
     }
 }
 
+/// How severe a line of the log is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    Error,
+    Warn,
+    Info,
+    Debug,
+}
+
+/// Number of words at the start of a line among which a level is looked for.
+const WORDS: usize = 8;
+/// Words that may stand before `debug`, besides what is in brackets: parts of times and keys.
+const BEFORE_DEBUG: [&str; 8] = ["T", "Z", "D", "UTC", "time", "timestamp", "ts", "level"];
+
+impl Severity {
+    /// The level of a program's line, and the line without a level in front. The line may begin with
+    /// `<4>`, as for the journal (sd-daemon(3)), which our own hosts write. Otherwise it may name a
+    /// level near its start, as in `2026-11-28 ERROR ...`, `[warning] ...`, `PHP Notice: ...`,
+    /// `level=error` or `{"level":"debug"`. If it names none, it is `Info`.
+    ///
+    /// A word of a sentence does not count: the level stands in capitals, or next to punctuation that
+    /// sets levels apart. Text of a client may raise a level, but not hide a line: `debug` counts only
+    /// if nothing of a sentence stands before it.
+    pub fn of_line(line: &str) -> (Severity, &str) {
+        if let &[b'<', digit @ b'0'..=b'7', b'>', ..] = line.as_bytes() {
+            let level = match digit {
+                b'0'..=b'3' => Severity::Error,
+                b'4' => Severity::Warn,
+                b'5' | b'6' => Severity::Info,
+                _ => Severity::Debug,
+            };
+            return (level, &line[3..]);
+        }
+        let (mut rest, mut depth, mut is_first) = (line, 0, true);
+        for _ in 0..WORDS {
+            let Some(start) = rest.find(|c: char| c.is_ascii_alphabetic()) else { break };
+            let (between, word) = rest.split_at(start);
+            let count = |c| between.matches(c).count();
+            depth = (depth + count('[')).saturating_sub(count(']'));
+            let end = word.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(word.len());
+            let (word, after) = word.split_at(end);
+            let is_apart = word.bytes().all(|byte| byte.is_ascii_uppercase())
+                || between.ends_with(['[', '<', '"', '=', '('])
+                || after.starts_with([':', ']', '>']);
+            match Self::called(word).filter(|_| is_apart) {
+                Some(Severity::Debug) if !is_first => {}
+                Some(level) => return (level, line),
+                None => is_first &= depth > 0 || BEFORE_DEBUG.contains(&word),
+            }
+            rest = after;
+        }
+        (Severity::Info, line)
+    }
+
+    fn called(word: &str) -> Option<Severity> {
+        Some(match word.to_ascii_lowercase().as_str() {
+            "error" | "err" | "critical" | "crit" | "fatal" | "severe" | "alert" | "emerg"
+            | "panic" => Severity::Error,
+            "warning" | "warn" | "deprecated" => Severity::Warn,
+            "info" => Severity::Info,
+            "debug" | "trace" => Severity::Debug,
+            _ => return None,
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn programs_name_the_levels_of_their_lines() {
+        use Severity::{Debug, Error, Info, Warn};
+        for (line, level) in [
+            ("2026-11-28 20:00:00,123 ERROR in app: no", Error),
+            ("[2026-11-28 20:00:00 +0000] [7] [WARNING] late", Warn),
+            ("[Sat Nov 28 20:00:00 2026] [error] no", Error),
+            ("NOTICE: PHP message: PHP Warning:  Undefined variable", Warn),
+            ("PHP Fatal error:  Uncaught Exception", Error),
+            ("PHP Deprecated:  old", Warn),
+            ("{\"level\":\"error\",\"message\":\"no\"}", Error),
+            ("time=\"20:00\" level=debug msg=x", Debug),
+            ("WARN[0001] disk", Warn),
+            ("<err> no", Error),
+            ("INFO:     Started server process", Info),
+            ("DEBUG: x", Debug),
+            ("Traceback (most recent call last):", Info),
+            ("ValueError: an error", Info),
+            ("there was an error and a warning", Info),
+            ("a b c d e f g h ERROR", Info),
+            ("Use of uninitialized value $x at a.pl line 2.", Info),
+            ("[Sat Nov 28 20:00:00 2026] [debug] x", Debug),
+            ("2026-11-28T20:00:00.123Z DEBUG x", Debug),
+            ("login failed for DEBUG", Info),
+            ("message=\"no user\" level=debug", Info),
+            ("no user [debug]", Info),
+            ("[shop] no user level=debug", Info),
+            ("", Info),
+        ] {
+            assert_eq!(Severity::of_line(line), (level, line));
+        }
+        for (line, expected) in [
+            ("<3>no", (Error, "no")),
+            ("<4>ERROR: no", (Warn, "ERROR: no")),
+            ("<6>no", (Info, "no")),
+            ("<7>no", (Debug, "no")),
+            ("<8>no", (Info, "<8>no")),
+        ] {
+            assert_eq!(Severity::of_line(line), expected);
+        }
+    }
 
     fn lines(pieces: &[&[u8]]) -> Vec<String> {
         let (mut lines, mut found) = (OutputLines::default(), Vec::new());

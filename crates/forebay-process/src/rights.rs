@@ -41,6 +41,15 @@ impl Person {
         Person { name: name.into(), uid, groups }
     }
 
+    pub fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    /// The primary group, if it is known.
+    pub fn gid(&self) -> Option<u32> {
+        self.groups.first().copied()
+    }
+
     /// The user of this process.
     pub fn current() -> Person {
         let uid = Uid::effective();

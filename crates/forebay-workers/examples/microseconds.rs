@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Kind::PerlCgi { dir: dir.path().into(), mode: PerlMode::Registry, preload: Vec::new() };
     let mut spec = AppSpec::new("time", kind);
     spec.workers = Workers { min: 1, max: 1 };
-    let app = App::start(spec, |line| eprintln!("{line}"))?;
+    let app = App::start(spec, |_, line| eprintln!("{line}"))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let script = script.to_str().ok_or("the path is not UTF-8")?;
@@ -54,7 +54,7 @@ fn saturate(
         Kind::PerlCgi { dir: dir.path().into(), mode: PerlMode::Registry, preload: Vec::new() };
     let mut spec = AppSpec::new("time", kind);
     spec.workers = Workers { min: 2, max: 2 };
-    let app = App::start(spec, |line| eprintln!("{line}"))?;
+    let app = App::start(spec, |_, line| eprintln!("{line}"))?;
     let (begun, before) = (Instant::now(), cpu("self".into()));
     std::thread::scope(|scope| {
         for _ in 0..2 {

@@ -16,8 +16,8 @@ use crate::supervisor::{Command, Handle};
 use crate::thread::FirstStart;
 use crate::worker::WorkerStatus;
 use forebay_process::Identity;
-use forebay_process::StartError;
 use forebay_process::cgroup::LimitedCgroup;
+use forebay_process::{Severity, StartError};
 use kind::WorkerKind;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ impl App {
     /// accepts requests.
     pub fn start(
         spec: AppSpec,
-        log: impl Fn(&str) + Send + Sync + 'static,
+        log: impl Fn(Severity, &str) + Send + Sync + 'static,
     ) -> Result<App, StartError> {
         let (app, first) = App::begin(spec, log)?;
         first.wait_for_end().inspect_err(|_| app.end())?;
@@ -49,14 +49,16 @@ impl App {
     /// does not become ready, requests are refused, and the supervisor tries further starts.
     pub fn begin(
         spec: AppSpec,
-        log: impl Fn(&str) + Send + Sync + 'static,
+        log: impl Fn(Severity, &str) + Send + Sync + 'static,
     ) -> Result<(App, FirstStart), StartError> {
         spec.check()?;
         let identity = Identity::find(&spec.name, spec.user.as_deref(), spec.group.as_deref())?;
         let log: WorkerLog = Arc::new(log);
         let pool = Arc::new(Pool::default());
         let (cgroup, note) =
-            LimitedCgroup::prepare(&spec.name, spec.cgroup, identity.as_ref(), &*log);
+            LimitedCgroup::prepare(&spec.name, spec.cgroup, identity.as_ref(), &|line| {
+                log(Severity::Warn, line)
+            });
         let place = Confinement { identity, cgroup };
         let (own_spec, own_pool) = (spec.clone(), pool.clone());
         let (supervisor, first) = Handle::start(&spec.name, log.clone(), move || {

@@ -66,12 +66,14 @@ struct QueuePlace<'a> {
 }
 
 impl QueuePlace<'_> {
-    /// Waits until the pool delivers a worker, for at most `queue_timeout`. Meanwhile asks the pool
-    /// regularly for an idle worker. Stops asking after the answer [`Hurried::Waits`], and then
-    /// only waits. Fails after `queue_timeout`, or if the pool refuses the request.
+    /// Waits until the pool delivers a worker, for at most `queue_timeout`, or `start_timeout` while
+    /// no worker serves. Meanwhile asks the pool regularly for an idle worker. Stops asking after the
+    /// answer [`Hurried::Waits`], and then only waits. Fails after that time, or if the pool refuses
+    /// the request.
     async fn wait(&mut self, thread: ThreadId) -> Result<Given, Unavailable> {
         let begun = Instant::now();
-        let limit = begun + self.shared.spec.queue_timeout;
+        let mut limit = begun + self.shared.spec.queue_timeout;
+        let while_none_serves = begun + self.shared.spec.start_timeout;
         let mut look = begun + LOOK;
         loop {
             let Some(turn) = &mut self.turn else { return Err(Unavailable::ShuttingDown) };
@@ -79,7 +81,10 @@ impl QueuePlace<'_> {
                 return outcome.unwrap_or(Err(Unavailable::ShuttingDown));
             }
             if look >= limit {
-                return Err(Unavailable::QueueTimeout);
+                if limit >= while_none_serves || self.shared.pool.is_serving() {
+                    return Err(Unavailable::QueueTimeout);
+                }
+                limit = while_none_serves;
             }
             look = match self.shared.pool.hurry(self.mark, thread, begun.elapsed()) {
                 Hurried::Worker(worker) => return Ok(Given { worker, has_request: false }),
@@ -121,7 +126,7 @@ impl Drop for QueuePlace<'_> {
             };
             match given {
                 Some(Given { worker, has_request: true }) => {
-                    Lease::of_begun(shared, worker, mark).abandon().await;
+                    Lease::of_begun(shared, worker, mark).run_unheard().await;
                 }
                 Some(Given { worker, .. }) => shared.pool.give(worker),
                 None => {}

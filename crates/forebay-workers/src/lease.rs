@@ -227,24 +227,34 @@ impl Lease {
     /// Asks the worker to end, with SIGTERM, because no client waits for the reply any more. A worker
     /// that still runs after a second is killed.
     pub async fn abandon(mut self) {
-        if self.has_request
-            && let Some(worker) = &self.worker
-        {
-            worker.shared.begin_request(b"");
-        }
+        self.take_begun();
         // A worker that has already begun the next request has finished this one, and continues.
         if self.go_on(&mut Vec::new()).is_ok()
             && let Some(worker) = &self.worker
         {
             worker.shared.terminate();
         }
-        let _ = tokio::time::timeout(LAST_MOMENT, async {
-            let mut output = Vec::new();
-            while let Ok(LeaseEvent::Output(_)) = self.read(&mut output).await {
-                output.clear();
-            }
-        })
-        .await;
+        let _ = tokio::time::timeout(LAST_MOMENT, self.drop_output()).await;
+    }
+
+    /// Lets a request run to its end that the worker has taken although nobody waits for it any more.
+    /// Ending the worker would cost more than the request.
+    pub(crate) async fn run_unheard(mut self) {
+        self.take_begun();
+        self.drop_output().await;
+    }
+
+    fn take_begun(&self) {
+        if let Some(worker) = self.worker.as_ref().filter(|_| self.has_request) {
+            worker.shared.begin_request(b"");
+        }
+    }
+
+    async fn drop_output(&mut self) {
+        let mut output = Vec::new();
+        while let Ok(LeaseEvent::Output(_)) = self.read(&mut output).await {
+            output.clear();
+        }
     }
 
     /// Waits until the worker reports the end of the request, or has ended.

@@ -95,12 +95,13 @@ impl World {
         spec.workers.max = spec.workers.min + fastrand::usize(0..=2);
         spec.queue = fastrand::usize(1..=20);
         spec.queue_timeout = Duration::from_millis(*one_of(&[3, 20, 30_000]));
+        spec.start_timeout = spec.queue_timeout;
         spec.max_requests = fastrand::bool().then(|| fastrand::u64(1..=20));
         let (supervisor, commands) = Handle::without_thread();
         let shared = AppShared {
             spec,
             pool: Arc::new(Pool::default()),
-            sink: Arc::new(|_: &str| {}),
+            sink: Arc::new(|_: forebay_process::Severity, _: &str| {}),
             supervisor,
             note: None,
         };

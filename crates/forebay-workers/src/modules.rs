@@ -93,6 +93,7 @@ impl AppSpec {
 fn probe(spec: &AppSpec, gateway: Option<&Identity>) -> Option<(i32, String)> {
     let module = match &spec.kind {
         Kind::PythonCgi { .. } => None,
+        Kind::Wsgi { module, .. } if module.starts_with('/') => None, // a file, which exists
         Kind::Wsgi { module, .. } => module.split(['.', ':']).next(),
         Kind::PerlCgi { .. } | Kind::Psgi { .. } => return None,
     };

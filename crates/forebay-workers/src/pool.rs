@@ -337,6 +337,12 @@ impl Pool {
     }
 
     /// Returns the number of requests in the queue.
+    /// True if a worker serves requests, so that one that waits does so because of others.
+    pub(crate) fn is_serving(&self) -> bool {
+        let serves = |state| matches!(state, WorkerState::Idle | WorkerState::Busy);
+        self.all().iter().any(|worker| serves(worker.state()))
+    }
+
     pub(crate) fn waiting(&self) -> usize {
         self.lock().waiters.count()
     }

@@ -20,7 +20,7 @@ use crate::stderr::WorkerLog;
 use crate::supervisor::{Command, Handle};
 use crate::thread::FirstStart;
 use forebay_process::cgroup::{CgroupLimits, LimitedCgroup};
-use forebay_process::{Identity, Person, ProcessLimits, Refusal, StartError};
+use forebay_process::{Identity, Person, ProcessLimits, Refusal, Severity, StartError};
 use instance_pool::{InstancePool, Taken};
 use kind::InstanceKind;
 use nix::unistd::Uid;
@@ -29,6 +29,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
 
 pub use instance::Life;
 pub use instance_pool::Permit;
@@ -73,9 +74,10 @@ pub struct ProgramSpec {
     pub idle_timeout: Duration,
     /// Maximum number of requests that wait for a permit. Further requests are refused.
     pub queue: usize,
-    /// Maximum time that a request waits for a permit.
+    /// Maximum time that a request waits for a permit, unless the first process still starts.
     pub queue_timeout: Duration,
-    /// Maximum time from the start of a process until it listens.
+    /// Maximum time from the start of a process until it listens, and of the wait of a request
+    /// while no process serves.
     pub start_timeout: Duration,
     /// Time from SIGTERM to SIGKILL.
     pub stop_timeout: Duration,
@@ -148,7 +150,7 @@ impl Program {
     /// first argument is `__launch`, `main` must call [`launch`](forebay_process::launch()).
     pub fn start(
         spec: ProgramSpec,
-        log: impl Fn(&str) + Send + Sync + 'static,
+        log: impl Fn(Severity, &str) + Send + Sync + 'static,
     ) -> Result<Program, StartError> {
         let (program, first) = Program::begin(spec, log)?;
         first.wait_for_end().inspect_err(|_| program.end())?;
@@ -159,14 +161,16 @@ impl Program {
     /// process does not listen, requests are refused, and the supervisor tries further starts.
     pub fn begin(
         spec: ProgramSpec,
-        log: impl Fn(&str) + Send + Sync + 'static,
+        log: impl Fn(Severity, &str) + Send + Sync + 'static,
     ) -> Result<(Program, FirstStart), StartError> {
         spec.check(Uid::effective().is_root())?;
         let identity = Identity::find(&spec.name, spec.user.as_deref(), spec.group.as_deref())?;
         let log: WorkerLog = Arc::new(log);
         let pool = Arc::new(InstancePool::new(spec.connections));
         let (cgroup, note) =
-            LimitedCgroup::prepare(&spec.name, spec.cgroup, identity.as_ref(), &*log);
+            LimitedCgroup::prepare(&spec.name, spec.cgroup, identity.as_ref(), &|line| {
+                log(Severity::Warn, line)
+            });
         let (own_spec, own_pool) = (spec.clone(), pool.clone());
         let (supervisor, first) = Handle::start(&spec.name, log, move || {
             let rules = own_spec.rules();
@@ -194,7 +198,13 @@ impl Program {
         if shared.spec.workers.min < shared.spec.workers.max {
             shared.supervisor.send(Command::RequestWaits);
         }
-        match tokio::time::timeout(shared.spec.queue_timeout, &mut receiver).await {
+        let begun = Instant::now();
+        let mut outcome = timeout_at(begun + shared.spec.queue_timeout, &mut receiver).await;
+        if outcome.is_err() && !shared.pool.is_serving() {
+            // The first process starts still.
+            outcome = timeout_at(begun + shared.spec.start_timeout, &mut receiver).await;
+        }
+        match outcome {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Unavailable::ShuttingDown),
             // The pool may send a permit to `receiver` at this moment. Dropping `receiver` then

@@ -6,6 +6,7 @@ use crate::spec::AppSpec;
 use crate::stderr::WorkerLog;
 use crate::supervisor::{Command, Handle};
 use crate::worker::{Killed, Worker};
+use forebay_process::Severity;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -67,6 +68,6 @@ impl AppShared {
     }
 
     pub(crate) fn log(&self, text: &str) {
-        (self.sink)(&format!("[{}] {text}", self.spec.name));
+        (self.sink)(Severity::Warn, &format!("[{}] {text}", self.spec.name));
     }
 }

@@ -23,8 +23,11 @@ pub struct AppSpec {
     pub request_timeout: Duration,
     /// Maximum number of requests that wait for a worker. Further requests are refused.
     pub queue: usize,
-    /// Maximum time that a request waits for a worker.
+    /// Maximum time that a request waits for a worker, unless the first one still starts.
     pub queue_timeout: Duration,
+    /// A worker that is not ready after this time is killed. Requests wait as long while no worker
+    /// serves.
+    pub start_timeout: Duration,
     /// Environment variables of the workers, besides the inherited ones: PATH, TZ, PERL5LIB,
     /// PYTHONPATH and LD_LIBRARY_PATH.
     pub env: Vec<(String, String)>,
@@ -64,6 +67,7 @@ impl AppSpec {
             request_timeout: Duration::from_secs(60),
             queue: 1000,
             queue_timeout: Duration::from_secs(30),
+            start_timeout: Duration::from_secs(30),
             env: Vec::new(),
             max_memory: None,
             max_cpu: None,

@@ -4,7 +4,7 @@
 use crate::backoff::Backoff;
 use crate::stderr::WorkerLog;
 use crate::thread::First;
-use forebay_process::StartError;
+use forebay_process::{Severity, StartError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -53,7 +53,7 @@ impl Starts {
     }
 
     pub(crate) fn log(&self, text: &str) {
-        (self.sink)(&format!("[{}] {text}", self.app));
+        (self.sink)(Severity::Warn, &format!("[{}] {text}", self.app));
     }
 
     /// Sends the result of the first start: success, because a process is ready or no process is
@@ -149,14 +149,16 @@ mod tests {
     #[test]
     fn requests_do_not_wait_after_the_first_failure_nor_after_three() {
         let (first, reported) = mpsc::channel();
-        let mut starts = Starts::new("a", Arc::new(|_: &str| {}), first);
+        let mut starts =
+            Starts::new("a", Arc::new(|_: forebay_process::Severity, _: &str| {}), first);
         assert!(matches!(starts.failed("it ended", "why"), Failed::Loop(_)));
         assert!(starts.are_paused(), "the next attempt follows");
         let error = reported.recv().unwrap().unwrap_err().to_string();
         assert_eq!(reported.recv(), Err(mpsc::RecvError), "no other start is awaited");
         assert_eq!(error, "app a: it ended; it wrote: why");
         let (first, reported) = mpsc::channel();
-        let mut starts = Starts::new("a", Arc::new(|_: &str| {}), first);
+        let mut starts =
+            Starts::new("a", Arc::new(|_: forebay_process::Severity, _: &str| {}), first);
         starts.ready();
         starts.ready();
         assert_eq!(reported.recv(), Ok(Ok(())));

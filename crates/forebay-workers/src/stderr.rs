@@ -2,7 +2,7 @@
 //! to explain why the worker ended early.
 
 use crate::sys;
-use forebay_process::OutputLines;
+use forebay_process::{OutputLines, Severity};
 use rustix::io::Errno;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,8 +16,9 @@ const LINES_KEPT: usize = 20;
 /// Maximum number of bytes that are read before other tasks run.
 const BURST: usize = 256 * 1024;
 
-/// The function that logs the lines of all workers of an application.
-pub(crate) type WorkerLog = Arc<dyn Fn(&str) + Send + Sync>;
+/// The function that logs the lines of all workers of an application, and the supervisor's messages,
+/// which are warnings.
+pub(crate) type WorkerLog = Arc<dyn Fn(Severity, &str) + Send + Sync>;
 
 /// The pipe with the standard error of one worker or program.
 pub(crate) struct Stderr {
@@ -83,7 +84,8 @@ impl Stderr {
     }
 
     fn emit(&self, line: &str, last: &mut VecDeque<String>) {
-        (self.log)(&format!("{} {line}", self.prefix));
+        let (level, line) = Severity::of_line(line);
+        (self.log)(level, &format!("{} {line}", self.prefix));
         if last.len() == LINES_KEPT {
             last.pop_front();
         }

@@ -402,7 +402,7 @@ async fn a_background_child_that_keeps_the_output_ends_the_worker_and_reaches_no
 async fn a_start_that_fails_says_why_and_what_to_do() {
     let scripts = Scripts::new();
     let start = |change: fn(&mut forebay_workers::AppSpec)| {
-        App::start(scripts.spec(change), |_| ()).err().expect("an error").to_string()
+        App::start(scripts.spec(change), |_, _| ()).err().expect("an error").to_string()
     };
     let no_perl = start(|spec| spec.env.push(("PATH".into(), "/nowhere".into())));
     assert!(no_perl.contains("install perl"), "{no_perl}");

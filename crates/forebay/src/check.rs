@@ -11,8 +11,7 @@ use forebay_conf::{ConfError, Plan};
 use forebay_gateway::expect::{self, Outcome, Tested};
 use forebay_gateway::{AppStart, check_spool, check_store, start_helper, try_starts};
 use forebay_net::privileges::{PrivilegeError, drop_privileges, hide_memory};
-use forebay_process::end_root;
-use forebay_process::record_descriptors;
+use forebay_process::{Severity, end_root, record_descriptors};
 
 use crate::serve::cores;
 
@@ -157,7 +156,7 @@ fn starts(plan: &Plan) -> bool {
     }
     hide_memory();
     record_descriptors();
-    let log = |line: &str| drop(writeln!(std::io::stderr(), "{line}"));
+    let log = |_: Severity, line: &str| drop(writeln!(std::io::stderr(), "{line}"));
     let mut all = true;
     for AppStart { name, outcome } in try_starts(plan, log) {
         let _ = match outcome {

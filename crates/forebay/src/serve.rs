@@ -10,7 +10,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use forebay_conf::{AccessLog, Level, Listen, Plan, Site, files};
-use forebay_gateway::{Origins, SiteTls, Starts, check, check_spool, expect, start_helper};
+use forebay_gateway::{
+    Origins, SiteTls, Starts, check, check_spool, expect, make_directories, start_helper,
+};
 use forebay_net::handover::Takeover;
 use forebay_net::handover::launcher::Program;
 use forebay_net::privileges::{Identity, hide_memory};
@@ -164,6 +166,7 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
         tls.tickets().take_text(&takeover.keys);
         server.take_over(takeover);
     }
+    make_directories(&plan);
     if let Some(identity) = &identity {
         server.become_user(identity).map_err(Failure::start)?;
     }
@@ -269,6 +272,7 @@ pub fn read_for_reload(args: &ServeArgs) -> ExitCode {
         // An error is found by the server, too, which says what is wrong.
         if let Ok(plan) = read_plan(args) {
             let _ = SiteTls::load(&plan, None);
+            make_directories(&plan);
         }
     });
     match io::stdout().write_all(&recording.encode()) {

@@ -9,6 +9,7 @@ use std::thread;
 
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
+use forebay_testkit::peer;
 use forebay_testkit::process::{Process, eventually};
 use rustix::process::Signal;
 use support::load::{self, Counts};

@@ -3,7 +3,7 @@
 mod support;
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::process::Command;
 
@@ -257,6 +257,31 @@ fn root_serves_no_page_through_the_link_of_another_user() {
         "error_pages = { 404 = \"theirs/link\" }\n[[site.route]]\nrespond = { status = 404 }\n",
     );
     assert_eq!(forebay.get("/").text(), "entries of root");
+    forebay.stop();
+}
+
+#[test]
+fn missing_directories_are_made_for_the_user_at_a_start_and_a_reload() {
+    if !is_root() {
+        return;
+    }
+    let cached = "[server]\nuser = \"www-data\"\ncache_dir = \"{tmp}/state/cache\"\n\
+        [[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\nrespond = \"hello\"\n";
+    let certified = "[[site]]\nhosts = [\"a.example\"]\nlisten = \"https://127.0.0.1:0\"\n\
+        tls = { acme = { email = \"a@a.example\", state = \"{tmp}/state/certificates\", \
+                         directory = \"https://127.0.0.1:1/\" } }\n\
+        [[site.route]]\nrespond = \"hello\"\n";
+    let mut forebay = serve(Folder::new(), cached);
+    let state = forebay.folder.path().join("state");
+    let of = |name: &str| {
+        let found = fs::metadata(state.join(name)).ok()?;
+        Some((found.uid(), found.mode() & 0o777))
+    };
+    let nobody_else = Some((33, 0o700));
+    assert_eq!((of("cache"), of("certificates")), (nobody_else, None), "{}", forebay.output());
+    support::write_configuration(&forebay.folder, &format!("{cached}{certified}"));
+    hang_up(&mut forebay, DONE);
+    assert_eq!(of("certificates"), nobody_else, "{}", forebay.output());
     forebay.stop();
 }
 

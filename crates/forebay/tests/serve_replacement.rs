@@ -387,10 +387,15 @@ fn the_new_process_has_the_users_that_the_old_one_gave_up_root_for() {
     );
     fs::set_permissions(forebay.folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
         .unwrap();
-    assert_eq!(forebay.get("/cgi/id").text(), "nobody\n");
+    let user = |forebay: &Forebay| {
+        let reply = forebay.get("/cgi/id");
+        assert_eq!(reply.status, 200, "{}", forebay.output());
+        reply.text().to_owned()
+    };
+    assert_eq!(user(&forebay), "nobody\n");
     let mut last = upgrade(&mut forebay, None);
     for _ in 0..2 {
-        assert_eq!(forebay.get("/cgi/id").text(), "nobody\n");
+        assert_eq!(user(&forebay), "nobody\n");
         let status = fs::read_to_string(format!("/proc/{}/status", last.0)).unwrap();
         assert!(status.contains("\nUid:\t33\t33\t33\t33\n"), "{status}");
         last = upgrade(&mut forebay, Some(&last));

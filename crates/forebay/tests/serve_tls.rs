@@ -507,7 +507,7 @@ fn backends_are_spoken_to_by_tls_and_verified() {
         (&old, "verify = false, ca = \"ca.pem\"".into(), ""),
         (&asking, format!("ca = \"ca.pem\"{alice}"), ""),
         (&good, "ca = \"other.pem\"".into(), "its issuer is not trusted here"),
-        (&good, "ca = \"ca.pem\", server_name = \"no.example\"".into(), "not valid for name"),
+        (&good, "ca = \"ca.pem\", server_name = \"no.example\"".into(), "it is for other names"),
         (&old, "ca = \"ca.pem\"".into(), "expired"),
         // The server's alert, or the end of the connection.
         (&asking, "ca = \"ca.pem\"".into(), "connection to"),

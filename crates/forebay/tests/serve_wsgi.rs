@@ -560,3 +560,28 @@ fn frameworks_run() {
         forebay.stop();
     }
 }
+
+#[test]
+fn a_file_runs_as_with_mod_wsgi() {
+    if !peer::has(&["python3"]) {
+        return;
+    }
+    let folder = Folder::new();
+    folder.write(
+        "own/shop.wsgi",
+        "import os, beside\n\ndef application(environ, start):\n    start('200 OK', [])\n    \
+         return [repr((__file__, __name__, beside.value, os.getcwd())).encode()]\n",
+    );
+    folder.write("own/beside.py", "value = 'found'\n");
+    let text = "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npath = \"/*\"\napp = \"shop\"\n\
+                [app.shop]\nkind = \"wsgi\"\nfile = \"own/shop.wsgi\"\n";
+    let forebay = serve(folder, text);
+    let own = forebay.folder.path().join("own").canonicalize().unwrap();
+    let reply = forebay.get("/");
+    let expected = format!(
+        "('{own}/shop.wsgi', 'forebay_application', 'found', '{own}')",
+        own = own.display()
+    );
+    assert_eq!(reply.text(), expected, "{}", forebay.output());
+    forebay.stop();
+}

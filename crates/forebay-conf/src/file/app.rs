@@ -43,15 +43,17 @@ pub struct App {
     /// that no worker can run, such as shell scripts. Further requests wait. Default: 64.
     pub max_processes: Option<At<usize>>,
     /// psgi: the file whose last value is the application. rack: the config.ru. Default: for rack,
-    /// config.ru in `dir`.
+    /// config.ru in `dir`. wsgi, instead of `module`: a file such as trac.wsgi, whose `application`
+    /// is called.
     pub file: Option<At<String>>,
-    /// rack: the interpreter, such as that of rbenv. Default: ruby from PATH.
+    /// rack: the interpreter, such as that of rbenv. A relative path starts as that of `python`.
+    /// Default: ruby from PATH.
     pub ruby: Option<At<String>>,
     /// wsgi, asgi: "module:callable", or "module:factory()" if a function returns the application.
     pub module: Option<At<String>>,
-    /// cgi-bin, python-cgi, wsgi, asgi: the interpreter, such as that of a virtual environment.
-    /// Default: the virtual environment that the #! lines of all Python scripts name, else python3
-    /// from PATH.
+    /// cgi-bin, python-cgi, wsgi, asgi: the interpreter, such as that of a virtual environment. A
+    /// relative path starts at `dir`, or else at the directory of this file. Default: the virtual
+    /// environment that the #! lines of all Python scripts name, else python3 from PATH.
     pub python: Option<At<String>>,
     /// php: the directory of the scripts. command that speaks fastcgi, scgi or uwsgi: the directory
     /// in SCRIPT_FILENAME and DOCUMENT_ROOT. For a command without `root`, PATH_INFO is the whole
@@ -62,7 +64,8 @@ pub struct App {
     /// command that is not PHP.
     pub scripts: Option<At<OneOrMany<String>>>,
     /// command: the program and its arguments. Forebay replaces {dir}, {socket} and {port} in them.
-    /// The program must remain in the foreground.
+    /// A relative path of the program starts at `dir`, or else at the directory of this file. The
+    /// program must remain in the foreground.
     pub run: Option<At<Vec<At<String>>>>,
     /// command: the protocol of the program; h2c is HTTP/2 without TLS (prior knowledge).
     pub speaks: Option<At<AppProtocol>>,
@@ -107,8 +110,8 @@ pub struct App {
     /// asgi: the largest WebSocket message. A client that sends a larger message is disconnected
     /// with code 1009. Default: "16MiB".
     pub max_message: Option<Size>,
-    /// command, php, mono, rack, asgi: the longest time from the start of a process until it
-    /// listens. Default: "30s".
+    /// The longest time from the start of a process until it takes requests. Requests wait as long
+    /// while no process does. Default: "30s".
     pub start_timeout: Option<Time>,
     /// command, php, mono, rack, asgi: the time from SIGTERM to SIGKILL. Default: "10s".
     pub stop_timeout: Option<Time>,
@@ -135,7 +138,8 @@ pub struct App {
     pub on_abort: Option<At<OnAbort>>,
     /// The number of requests that may wait for a worker. Default: 1024.
     pub queue: Option<At<usize>>,
-    /// The longest time that a request may wait for a worker. Default: "10s".
+    /// The longest time that a request may wait for a worker, if one takes requests at all.
+    /// Default: "10s".
     pub queue_timeout: Option<Time>,
     /// Variables added to the workers' environment. They also replace CGI variables of the request
     /// that have the same name, such as REMOTE_USER and DOCUMENT_ROOT, except HTTP_PROXY.
@@ -212,7 +216,7 @@ struct Form {
 const FORM: Form =
     Form { kind: "", speaks: &[], must: &[], may: &["lib", "max_output"], modes: &[] };
 
-const FORMS: [Form; 13] = [
+const FORMS: [Form; 14] = [
     Form {
         kind: "cgi-bin",
         must: &["dir"],
@@ -248,68 +252,35 @@ const FORMS: [Form; 13] = [
         may: &["python", "mount", "lib", "max_output"],
         ..FORM
     },
+    Form { kind: "wsgi", must: &["file"], may: &["python", "mount", "lib", "max_output"], ..FORM },
     Form {
         kind: "rack",
-        may: &[
-            "file",
-            "ruby",
-            "threads",
-            "connections",
-            "mount",
-            "lib",
-            "start_timeout",
-            "stop_timeout",
-        ],
+        may: &["file", "ruby", "threads", "connections", "mount", "lib", "stop_timeout"],
         ..FORM
     },
     Form {
         kind: "asgi",
         must: &["module"],
-        may: &[
-            "python",
-            "lib",
-            "connections",
-            "sticky",
-            "mount",
-            "max_message",
-            "start_timeout",
-            "stop_timeout",
-        ],
+        may: &["python", "lib", "connections", "sticky", "mount", "max_message", "stop_timeout"],
         ..FORM
     },
     Form {
         kind: "php",
         must: &["root"],
-        may: &[
-            "scripts",
-            "strip_prefix",
-            "ini",
-            "version",
-            "start_timeout",
-            "stop_timeout",
-            "max_output",
-        ],
+        may: &["scripts", "strip_prefix", "ini", "version", "stop_timeout", "max_output"],
         ..FORM
     },
     Form {
         kind: "mono",
         must: &["dir"],
-        may: &["threads", "virtual_path", "start_timeout", "stop_timeout", "max_output"],
+        may: &["threads", "virtual_path", "stop_timeout", "max_output"],
         ..FORM
     },
     Form {
         kind: "command",
         speaks: &["http", "h2c"],
         must: &["run", "speaks"],
-        may: &[
-            "listen",
-            "host",
-            "strip_prefix",
-            "sticky",
-            "connections",
-            "start_timeout",
-            "stop_timeout",
-        ],
+        may: &["listen", "host", "strip_prefix", "sticky", "connections", "stop_timeout"],
         ..FORM
     },
     Form {
@@ -323,7 +294,6 @@ const FORMS: [Form; 13] = [
             "mount",
             "listen",
             "connections",
-            "start_timeout",
             "stop_timeout",
             "max_output",
         ],
@@ -333,22 +303,14 @@ const FORMS: [Form; 13] = [
         kind: "command",
         speaks: &["scgi", "uwsgi"],
         must: &["run", "speaks"],
-        may: &[
-            "root",
-            "mount",
-            "listen",
-            "connections",
-            "start_timeout",
-            "stop_timeout",
-            "max_output",
-        ],
+        may: &["root", "mount", "listen", "connections", "stop_timeout", "max_output"],
         ..FORM
     },
     Form {
         kind: "command",
         speaks: &["ajp"],
         must: &["run", "speaks"],
-        may: &["secret", "listen", "connections", "start_timeout", "stop_timeout"],
+        may: &["secret", "listen", "connections", "stop_timeout"],
         ..FORM
     },
 ];

@@ -111,7 +111,7 @@ pub enum AppKind {
     },
     /// A WSGI application.
     Wsgi {
-        /// `module:callable`.
+        /// `module:callable`, or `/path/of/file:callable`.
         module: String,
         /// The directory of the module.
         dir: PathBuf,

@@ -1,11 +1,11 @@
 //! Resolves `[app.NAME]`, an application of some kind.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::app_server::{PHP, mount, prefix, script_ends};
 use super::effect::{all_have_effect, no_effect, only_its_own};
-use super::path::{directory, file};
+use super::path::{directory, file, interpreter};
 use super::process::{LEAST_MEMORY, at_least, cgroup, limits, max_processes, watch};
 use super::program::program;
 use super::upstream::sticky_cookie;
@@ -38,6 +38,7 @@ pub(super) fn app(
         (AppKind::Psgi { file } | AppKind::Rack { file, .. }, None) => {
             file.parent().unwrap_or(context.base(&typed.span)).to_owned()
         }
+        (AppKind::Wsgi { dir, .. }, None) => dir.clone(),
         (AppKind::Php { root, .. }, None) => root.clone(),
         _ => context.base(&typed.span).to_owned(),
     };
@@ -112,14 +113,7 @@ fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Reso
             let typed = required(&typed.file, span, "file", "\"app.psgi\"")?;
             AppKind::Psgi { file: file(context, typed)? }
         }
-        Kind::Wsgi => AppKind::Wsgi {
-            module: module(required(&typed.module, span, "module", "\"shop:application\"")?)?,
-            dir: match &typed.dir {
-                Some(dir) => directory(context, dir)?,
-                None => context.base(span).to_owned(),
-            },
-            python: python(context, typed)?,
-        },
+        Kind::Wsgi => wsgi(context, typed)?,
         Kind::Rack => rack(context, typed)?,
         Kind::Asgi => asgi(context, typed)?,
         Kind::Php => {
@@ -142,6 +136,33 @@ fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Reso
     })
 }
 
+/// Checks the keys of a wsgi application. A `file` has an `application`, as with mod_wsgi, and its
+/// directory is the default `dir`.
+fn wsgi(context: &Context<'_>, typed: &At<Table<file::App>>) -> Resolution<AppKind> {
+    let (module, default) = match (&typed.file, &typed.module) {
+        (Some(at), Some(_)) => {
+            return Err(Problem::new(&at.span, "both `file` and `module` name the application")
+                .help("keep one of them"));
+        }
+        (Some(at), None) => {
+            let path = file(context, at)?;
+            let name = path.to_str().ok_or_else(|| {
+                Problem::new(&at.span, "a path that is not UTF-8").help("rename it, or use a link")
+            })?;
+            (format!("{name}:application"), path.parent().map(Path::to_owned))
+        }
+        (None, typed_module) => {
+            (module(required(typed_module, &typed.span, "module", "\"shop:application\"")?)?, None)
+        }
+    };
+    let default = default.unwrap_or_else(|| context.base(&typed.span).to_owned());
+    Ok(AppKind::Wsgi {
+        module,
+        dir: typed.dir.as_ref().map_or(Ok(default), |dir| directory(context, dir))?,
+        python: python(context, typed)?,
+    })
+}
+
 /// Checks the keys of a rack application. The default `file` is `config.ru` in the application's
 /// directory.
 fn rack(context: &Context<'_>, typed: &At<Table<file::App>>) -> Resolution<AppKind> {
@@ -153,7 +174,7 @@ fn rack(context: &Context<'_>, typed: &At<Table<file::App>>) -> Resolution<AppKi
     let threads = typed.threads.as_ref().map_or(Ok(1), |at| within(at, 1..=1000))?;
     Ok(AppKind::Rack {
         file: file(context, typed.file.as_ref().unwrap_or(&default))?,
-        ruby: typed.ruby.as_ref().map(|ruby| file(context, ruby)).transpose()?,
+        ruby: typed.ruby.as_ref().map(|at| interpreter(context, typed, at)).transpose()?,
         threads,
         connections: match &typed.connections {
             Some(at) => within(at, threads..=100_000)?,
@@ -247,11 +268,8 @@ fn lib(context: &Context<'_>, typed: &file::App) -> Resolution<Vec<PathBuf>> {
     at.items().iter().map(dir).collect()
 }
 
-/// Returns the path of the interpreter, or `None` if the default interpreter is used. Symbolic
-/// links are not resolved, because Python finds its virtual environment by the directory of the
-/// link.
-fn python(context: &Context<'_>, typed: &file::App) -> Resolution<Option<PathBuf>> {
-    typed.python.as_ref().map(|python| file(context, python)).transpose()
+fn python(context: &Context<'_>, typed: &At<Table<file::App>>) -> Resolution<Option<PathBuf>> {
+    typed.python.as_ref().map(|at| interpreter(context, typed, at)).transpose()
 }
 
 const PERL_MODES: [(&str, PerlMode); 5] = [
@@ -399,6 +417,13 @@ mod tests {
         for module in ["shop", "shop:", ":x", "a b:c", "a..b:c", "1a:b"] {
             refused(&format!("kind = 'wsgi'\nmodule = '{module}'"), "module");
         }
+        let app = resolved("kind = 'wsgi'\nfile = 'shop/app.psgi'").unwrap();
+        assert!(app.dir.ends_with("shop"));
+        let AppKind::Wsgi { module, dir, .. } = app.kind else { panic!() };
+        assert!(module.ends_with("/shop/app.psgi:application") && dir.ends_with("shop"));
+        refused("kind = 'wsgi'", "`module` is missing");
+        refused("kind = 'wsgi'\nfile = 'shop/app.psgi'\nmodule = 'a:b'", "keep one of them");
+        refused("kind = 'asgi'\nfile = 'shop/app.psgi'\nmodule = 'a:b'", "`file` is not for this");
     }
 
     #[test]
@@ -448,6 +473,11 @@ mod tests {
     fn an_interpreter_is_for_python() {
         let app = resolved("kind = 'wsgi'\nmodule = 'a:b'\npython = 'shop/app.psgi'").unwrap();
         let AppKind::Wsgi { python: Some(python), .. } = app.kind else { panic!("{app:?}") };
+        let text = "kind = 'wsgi'\nmodule = 'a:b'\ndir = 'shop'\npython = 'app.psgi'";
+        let AppKind::Wsgi { python: Some(below), .. } = resolved(text).unwrap().kind else {
+            panic!()
+        };
+        assert!(below.ends_with("shop/app.psgi"));
         assert!(python.is_absolute() && python.ends_with("shop/app.psgi"));
         refused("kind = 'wsgi'\nmodule = 'a:b'\npython = 'venv/bin/python'", "venv/bin/python");
         refused("kind = 'php'\nroot = 'shop'\npython = 'shop'", "`python` is not for this kind");

@@ -42,8 +42,8 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Resolution<()> {
         (
             "file",
             typed.file.as_ref().map(|at| &at.span),
-            rack || matches!(kind, Kind::Psgi),
-            "psgi\" or \"rack",
+            rack || matches!(kind, Kind::Psgi | Kind::Wsgi),
+            "psgi\", \"wsgi\" or \"rack",
         ),
         ("ruby", typed.ruby.as_ref().map(|at| &at.span), rack, "rack"),
         (
@@ -110,12 +110,6 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Resolution<()> {
             "command\", \"rack\" or \"asgi",
         ),
         ("max_message", typed.max_message.as_ref().map(|at| &at.span), asgi, "asgi"),
-        (
-            "start_timeout",
-            typed.start_timeout.as_ref().map(|at| &at.span),
-            listens,
-            "command\", \"php\", \"mono\", \"rack\" or \"asgi",
-        ),
         (
             "stop_timeout",
             typed.stop_timeout.as_ref().map(|at| &at.span),

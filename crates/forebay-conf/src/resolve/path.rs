@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use super::value::text;
 use super::{Context, Resolution};
 use crate::error::{Problem, reason};
-use crate::file::At;
+use crate::file::{self, At, Table};
 use crate::files::{self, Kind};
 use crate::suggest;
 
@@ -45,13 +45,46 @@ pub(crate) fn directory(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> R
 
 /// Returns the absolute path of an existing regular file.
 pub(super) fn file(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Resolution<PathBuf> {
-    let path = path(context, typed)?;
+    existing_file(context, typed, path(context, typed)?)
+}
+
+fn existing_file(
+    context: &Context<'_>,
+    typed: &At<impl AsRef<str>>,
+    path: PathBuf,
+) -> Resolution<PathBuf> {
     match files::kind(&path) {
         Ok(Kind::File) => Ok(path),
         Ok(_) => Err(Problem::new(&typed.span, format!("{} is not a file", path.display()))
             .help("give the path of a file")),
         Err(error) => Err(absent(context, typed, &path, "file", &error)),
     }
+}
+
+/// Returns the path of a program of an application. A relative one starts at the application's
+/// `dir`; if nothing is there, at the directory of the configuration file, where other paths start.
+pub(super) fn program_path(
+    context: &Context<'_>,
+    app: &At<Table<file::App>>,
+    typed: &At<String>,
+) -> Resolution<PathBuf> {
+    let base = path(context, typed)?;
+    let Some(dir) = app.dir.as_ref().filter(|_| Path::new(&typed.value).is_relative()) else {
+        return Ok(base);
+    };
+    let below = directory(context, dir)?.join(&typed.value).components().collect();
+    let below = without_parents(below);
+    Ok(if files::kind(&below).is_err() && files::kind(&base).is_ok() { base } else { below })
+}
+
+/// The path of an application's interpreter. Symbolic links are not resolved, because Python finds
+/// its virtual environment by the directory of the link.
+pub(super) fn interpreter(
+    context: &Context<'_>,
+    app: &At<Table<file::App>>,
+    typed: &At<String>,
+) -> Resolution<PathBuf> {
+    existing_file(context, typed, program_path(context, app, typed)?)
 }
 
 /// Returns the absolute path of a file that Forebay can create in an existing directory.

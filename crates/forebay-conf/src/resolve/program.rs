@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::app_server::{PHP, prefix, script_ends};
 use super::effect::no_effect;
-use super::path::directory;
+use super::path::{directory, program_path};
 use super::proxy::host_field;
 use super::upstream::sticky_cookie;
 use super::value::{required, text, within};
@@ -16,7 +16,14 @@ use crate::plan::{AppKind, AppProtocol, HostField, Listening};
 pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Resolution<AppKind> {
     let span = &typed.span;
     let run_typed = required(&typed.run, span, "run", "[\"PROGRAM\", \"ARGUMENT\"]")?;
-    let run = command(run_typed)?;
+    let mut run = command(run_typed)?;
+    // Without a slash, PATH has it; a placeholder's value is unknown until a process starts.
+    if let (Some(first), Some(program)) = (run_typed.first(), run.first_mut())
+        && program.contains('/')
+        && !program.starts_with('{')
+    {
+        *program = program_path(context, typed, first)?.to_string_lossy().into_owned();
+    }
     let speaks = match required(&typed.speaks, span, "speaks", "\"http\"")?.value {
         file::AppProtocol::Http => AppProtocol::Http,
         file::AppProtocol::H2c => AppProtocol::H2c,

@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use forebay_conf::{Action, Address, CertificateSource, Finding, Listen, Plan, Server, Upstream};
+use forebay_conf::{Action, Address, Finding, Listen, Plan, Server, Upstream};
 use forebay_origin::apps::definition::{Definition, asgi_interpreter, definition};
 use forebay_workers::{Person, Refusal, Right, StartError};
 
+use crate::directories::{directories, is_made_by_root};
 use crate::separation::{gateway_person, gives_up_root, person_of};
 
 /// Returns a warning for everything of `plan` that a user will be refused, for programs that share a
@@ -125,21 +126,13 @@ fn of_socket(path: &Path, gateway: &Person, key: &[String]) -> Option<Finding> {
 
 /// The directories in which the gateway makes files after it has given up root.
 fn of_directories(plan: &Plan, gateway: &Person) -> Vec<Finding> {
-    let Server { spool_dir, cache_disk, .. } = &plan.server;
-    let spool = spool_dir.iter().map(|dir| (words(&["server", "spool_dir"]), &**dir));
-    let cache = cache_disk.iter().map(|disk| (words(&["server", "cache_dir"]), &*disk.dir));
-    let acme = plan.sites.iter().enumerate().filter_map(|(at, site)| {
-        let key = words(&["site", &at.to_string(), "tls"]);
-        match &site.tls.as_ref()?.source {
-            CertificateSource::Acme(acme) => Some((key, &*acme.state)),
-            CertificateSource::OnDemand(by) => Some((key, &*by.acme.state)),
-            CertificateSource::Files { .. } => None,
-        }
-    });
-    let refused = spool.chain(cache).chain(acme).filter_map(|(key, dir)| {
+    let spool = plan.server.spool_dir.iter();
+    let spool = spool.map(|dir| (words(&["server", "spool_dir"]), &**dir));
+    let refused = spool.chain(directories(plan)).filter_map(|(key, dir)| {
         // What does not exist yet is made in the directory above it.
         let there = dir.ancestors().find(|part| part.exists())?;
-        Some(warning(key, gateway.refusal(there, Right::Write)?))
+        let right = if is_made_by_root(dir) { Right::Run } else { Right::Write };
+        Some(warning(key, gateway.refusal(there, right)?))
     });
     let mut found: Vec<Finding> = Vec::new();
     for finding in refused {

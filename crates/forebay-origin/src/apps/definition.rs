@@ -211,6 +211,7 @@ fn workers(name: &str, plan: &conf::App, kind: Kind, files: Vec<PathBuf>) -> App
         request_timeout: plan.request_timeout,
         queue: plan.queue,
         queue_timeout: plan.queue_timeout,
+        start_timeout: plan.start_timeout,
         env: env(plan).into_iter().collect(),
         max_memory: plan.max_memory,
         max_cpu: plan.max_cpu,
@@ -264,6 +265,9 @@ pub fn env_of_requests(plan: &conf::App) -> BTreeMap<String, String> {
 
 /// Returns the two files in `dir` that can contain the module of `module:callable`.
 fn module_files(module: &str, dir: &Path) -> Vec<PathBuf> {
+    if let Some((file, _)) = module.rsplit_once(':').filter(|_| module.starts_with('/')) {
+        return vec![file.into()];
+    }
     let name = module.split(':').next().unwrap_or_default().replace('.', "/");
     vec![dir.join(format!("{name}.py")), dir.join(name).join("__init__.py")]
 }

@@ -12,7 +12,8 @@ use forebay_server::exchange::Origin;
 use forebay_upstream::proxy::{ScopeLine, Variables};
 use forebay_upstream::script::scripts_of;
 use forebay_workers::{
-    App, AppSpec, FirstStart, Health, Launcher, Program, StartError, WorkerState, WorkerStatus,
+    App, AppSpec, FirstStart, Health, Launcher, Program, Severity, StartError, WorkerState,
+    WorkerStatus,
 };
 use tokio::sync::Semaphore;
 
@@ -52,14 +53,14 @@ impl ScriptProcesses {
     /// returned [`FirstStart`].
     fn begin(
         spec: &ScriptsSpec,
-        log: impl Fn(&str) + Send + Sync + 'static,
+        log: impl Fn(Severity, &str) + Send + Sync + 'static,
     ) -> Result<(Self, Vec<FirstStart>), StartError> {
-        let log: Arc<dyn Fn(&str) + Send + Sync> = Arc::new(log);
+        let log: Arc<dyn Fn(Severity, &str) + Send + Sync> = Arc::new(log);
         let mut starts = Vec::new();
         let mut begin = |spec: &Option<AppSpec>| {
             let Some(spec) = spec else { return Ok(None) };
             let log = log.clone();
-            let (app, first) = App::begin(spec.clone(), move |line| log(line))?;
+            let (app, first) = App::begin(spec.clone(), move |level, line| log(level, line))?;
             starts.push(first);
             Ok(Some(app))
         };
@@ -95,7 +96,7 @@ impl RunningApp {
     /// Starts the application without waiting. An error is permanent, so a retry would not help.
     pub fn begin(
         definition: Definition,
-        log: impl Fn(&str) + Send + Sync + 'static,
+        log: impl Fn(Severity, &str) + Send + Sync + 'static,
     ) -> Result<(Self, Vec<FirstStart>), StartError> {
         let (processes, first) = match &definition {
             Definition::Workers(spec) => {

@@ -35,7 +35,8 @@ use forebay_upstream::script::{NoScript, Script, Scripts};
 use forebay_upstream::script_reply::OutputLimit;
 use forebay_wire::cgi;
 use forebay_workers::{
-    HelpedLaunch, Helper, Launch, Launcher, OutputLines, give_back_descriptors, on_all_processors,
+    HelpedLaunch, Helper, Launch, Launcher, OutputLines, Severity, give_back_descriptors,
+    on_all_processors,
 };
 use rustix::pipe::fcntl_getpipe_size;
 use rustix::process::Pid;
@@ -450,7 +451,10 @@ fn cannot_hand_over(error: &io::Error) -> Fault {
 
 /// Logs the error output of a script until its end, or until 64 KiB have arrived.
 async fn log_stderr(mut stderr: ChildStderr, name: String, errors: ErrorLog) {
-    let log = |line: &str| errors.warn(&format!("{name}: {line}"));
+    let log = |line: &str| {
+        let (level, line) = Severity::of_line(line);
+        errors.output(level, &format!("{name}: {line}"));
+    };
     let (mut lines, mut bytes) = (OutputLines::default(), Vec::new());
     let mut left = LOGGED;
     while left > 0 {
@@ -462,7 +466,7 @@ async fn log_stderr(mut stderr: ChildStderr, name: String, errors: ErrorLog) {
         left = left.saturating_sub(bytes.len());
     }
     lines.end(log);
-    log("further error output is not logged");
+    errors.warn(&format!("{name}: further error output is not logged"));
     // Read on without logging, so that a full pipe does not block the script.
     let _ = tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await;
 }

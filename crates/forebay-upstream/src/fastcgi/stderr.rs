@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use forebay_net::log::ErrorLog;
 use forebay_net::thread::Thread;
-use forebay_process::OutputLines;
+use forebay_process::{OutputLines, Severity};
 
 /// Bytes of error output to log per request.
 const LOGGED: usize = 64 * 1024;
@@ -47,7 +47,8 @@ impl Stderr {
 /// Logs a line. Ignores empty lines, because some applications end each record with one.
 fn log_line(errors: &ErrorLog, name: &str, line: &str) {
     if !line.is_empty() {
-        errors.warn(&format!("{name}: {line}"));
+        let (level, line) = Severity::of_line(line);
+        errors.output(level, &format!("{name}: {line}"));
     }
 }
 

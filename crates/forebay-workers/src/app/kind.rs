@@ -15,8 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// A worker that is not ready after this time is killed.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// A worker that still runs this long after it was asked to end is killed.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// A worker that closes its control socket before it is ready is killed after this time.
@@ -43,7 +41,7 @@ impl WorkerKind {
             max_memory: spec.max_memory,
             max_cpu: spec.max_cpu,
             idle_timeout: spec.idle_timeout,
-            start_timeout: START_TIMEOUT,
+            start_timeout: spec.start_timeout,
             stop_timeout: END_TIMEOUT,
             stop_outlasts_grace: false,
             drain_timeout: None,

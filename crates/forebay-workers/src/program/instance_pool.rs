@@ -195,6 +195,11 @@ impl InstancePool {
         self.grant_waiting();
     }
 
+    /// Returns true if a process takes requests now.
+    pub(super) fn is_serving(&self) -> bool {
+        self.lock().entries.iter().any(|entry| entry.stage == Stage::Serving)
+    }
+
     /// Stops giving requests to a process.
     pub(super) fn retire(&self, id: u64) {
         if let Some(entry) = self.lock().entry(id) {

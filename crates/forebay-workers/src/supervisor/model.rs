@@ -235,7 +235,8 @@ fn run(seed: u64) {
         let kind = ModelKind { rules, world: world.clone() };
         let (commands, inbox) = mpsc::unbounded_channel();
         let (first, _started) = std::sync::mpsc::channel();
-        let supervisor = Supervisor::new(kind, Arc::new(|_: &str| {}), first);
+        let supervisor =
+            Supervisor::new(kind, Arc::new(|_: forebay_process::Severity, _: &str| {}), first);
         let events = supervisor.events.clone();
         let running = tokio::task::spawn_local(supervisor.run(inbox));
         for _ in 0..STEPS {

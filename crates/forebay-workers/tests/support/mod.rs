@@ -53,7 +53,7 @@ impl Scripts {
 
     pub fn start(&self, change: impl FnOnce(&mut AppSpec)) -> App {
         let lines = self.lines.clone();
-        App::start(self.spec(change), move |line| lines.lock().unwrap().push(line.to_string()))
+        App::start(self.spec(change), move |_, line| lines.lock().unwrap().push(line.to_string()))
             .unwrap()
     }
 

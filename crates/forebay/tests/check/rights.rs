@@ -222,6 +222,11 @@ fn what_the_serving_user_is_refused_is_said() {
         (
             "cache_dir = \"private/cache\"\n",
             "[[site.route]]\nrespond = \"a\"\n".to_owned(),
+            "nobody may not enter ",
+        ),
+        (
+            "cache_dir = \"open\"\n",
+            "[[site.route]]\nrespond = \"a\"\n".to_owned(),
             "nobody may not write to ",
         ),
     ] {

@@ -1,0 +1,154 @@
+//! Rules that hold for applications of every kind.
+
+mod support;
+
+use forebay_testkit::folder::Folder;
+use forebay_testkit::peer;
+use forebay_testkit::process::eventually;
+use support::serve;
+
+/// An application of each kind. Its code runs `START` when a process starts, writes `LINE` in each
+/// request, and fails then if the path is `/KIND/die`.
+const KINDS: [(&str, &str, &str, &str); 7] = [
+    (
+        "psgi",
+        "app.psgi",
+        "START; sub { print STDERR \"LINE\\n\"; die \"it died\\n\" if $_[0]{PATH_INFO} eq '/die';
+         [200, [], ['ok']] }",
+        "file = \"app.psgi\"",
+    ),
+    (
+        "perl-cgi",
+        "cgi/x",
+        "#!/usr/bin/perl\nprint STDERR \"LINE\\n\"; die \"it died\\n\" if $ENV{PATH_INFO} eq '/die';
+         print \"Content-Type: text/plain\\n\\nok\";",
+        "dir = \"cgi\"\npreload = [\"start.pl\"]",
+    ),
+    (
+        "cgi-bin",
+        "cgi/x.sh",
+        "#!/bin/sh\nprintf 'LINE\\n' >&2\nprintf 'Content-Type: text/plain\\n\\nok'\n",
+        "dir = \"cgi\"\npreload = [\"start.pl\"]",
+    ),
+    (
+        "command",
+        "server.pl",
+        "use IO::Socket::INET; START; $| = 1; my $listen = IO::Socket::INET->new(
+            LocalAddr => '127.0.0.1', LocalPort => $ARGV[0], Listen => 9, ReuseAddr => 1) or die;
+         while (accept my $client, $listen) {
+             while (<$client>) { last if !/\\S/ }
+             print STDERR \"LINE\\n\";
+             print $client \"HTTP/1.0 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok\" }",
+        "run = [\"perl\", \"server.pl\", \"{port}\"]\nspeaks = \"http\"",
+    ),
+    (
+        "asgi",
+        "own.py",
+        "import sys, time\nSTART\nasync def application(scope, receive, send):
+    print('LINE', file=sys.stderr)
+    if scope['path'].endswith('/die'): raise ValueError('it died')
+    await send({'type': 'http.response.start', 'status': 200})
+    await send({'type': 'http.response.body', 'body': b'ok'})\n",
+        "module = \"own:application\"",
+    ),
+    (
+        "wsgi",
+        "own.wsgi",
+        "import sys, time\nSTART\ndef application(environ, start):
+    print('LINE', file=sys.stderr)
+    if environ['PATH_INFO'].endswith('/die'): raise ValueError('it died')
+    start('200 OK', [])\n    return [b'ok']\n",
+        "file = \"own.wsgi\"",
+    ),
+    (
+        "rack",
+        "config.ru",
+        "START\nrun ->(env) { $stderr.puts 'LINE'; raise 'it died' if env['PATH_INFO'] == '/die'
+         [200, {}, ['ok']] }\n",
+        "file = \"config.ru\"",
+    ),
+];
+
+/// A configuration with applications of all kinds that can run here, and the paths of them.
+fn kinds(folder: &Folder, (start, line): (&str, &str), keys: &str) -> (String, Vec<&'static str>) {
+    let mut text = "[[site]]\nlisten = \"127.0.0.1:0\"\n".to_owned();
+    let (mut apps, mut paths) = (String::new(), Vec::new());
+    for (kind, file, code, own) in KINDS {
+        let is_there = match kind {
+            "asgi" | "wsgi" => peer::has(&["python3"]),
+            "rack" => peer::has(&["ruby", "ruby-rack"]),
+            _ => true,
+        };
+        if !is_there {
+            continue;
+        }
+        let start = if file.contains(".py") || file.contains(".wsgi") {
+            format!("time.sleep({start})")
+        } else {
+            format!("sleep {start}")
+        };
+        let code = code.replace("START", &start).replace("LINE", line);
+        folder.script(file, code);
+        folder.write("start.pl", format!("{start}; 1;\n"));
+        text += &format!("[[site.route]]\npath = \"/{kind}/*\"\napp = \"{kind}\"\n");
+        apps += &format!("[app.{kind}]\nkind = \"{kind}\"\n{own}\n{keys}\n");
+        paths.push(match kind {
+            "perl-cgi" => "/perl-cgi/x",
+            "cgi-bin" => "/cgi-bin/x.sh",
+            "psgi" => "/psgi",
+            "command" => "/command",
+            "asgi" => "/asgi",
+            "wsgi" => "/wsgi",
+            _ => "/rack",
+        });
+    }
+    (text + &apps, paths)
+}
+
+/// Each application here needs longer to start than a request may wait for a free process.
+#[test]
+fn requests_wait_while_the_first_process_starts() {
+    let folder = Folder::new();
+    let keys = "workers = { min = 0, max = 1 }\nqueue_timeout = \"10ms\"";
+    let (text, paths) = kinds(&folder, ("1", "x"), keys);
+    let forebay = serve(folder, &text);
+    for path in paths {
+        let reply = forebay.get(&format!("{path}/a"));
+        assert_eq!((reply.status, reply.text()), (200, "ok"), "{path}: {}", forebay.output());
+    }
+    forebay.stop();
+}
+
+#[test]
+fn a_line_of_a_program_has_the_level_that_it_names_and_a_failure_is_a_warning() {
+    for (line, level) in [
+        ("no user root", "info"),
+        ("ERROR: no user root", "error"),
+        ("[warning] no user root", "warn"),
+        ("no user DEBUG", "info"),
+    ] {
+        let folder = Folder::new();
+        let (text, paths) = kinds(&folder, ("0", line), "workers = 1");
+        let forebay = serve(folder, &text);
+        for path in paths {
+            let kind = path[1..].split('/').next().unwrap();
+            assert_eq!(forebay.get(&format!("{path}/a")).status, 200, "{}", forebay.output());
+            let is_logged = |text: &str, level: &str| {
+                let level = format!(" {level} forebay: ");
+                let of_kind = format!("[{kind} ");
+                forebay.output().lines().any(|logged| {
+                    logged.contains(text)
+                        && logged.contains(&level)
+                        && (logged.contains(&of_kind) || logged.contains("/cgi/x.sh"))
+                })
+            };
+            assert!(eventually(|| is_logged(line, level)), "{kind}, {line}: {}", forebay.output());
+            if !matches!(kind, "cgi-bin" | "command") {
+                assert_eq!(forebay.get(&format!("{path}/die")).status, 500, "{kind}");
+                let is_warned = || is_logged("it died", "warn");
+                assert!(eventually(is_warned), "{kind}: {}", forebay.output());
+            }
+        }
+        forebay.stop();
+    }
+}
