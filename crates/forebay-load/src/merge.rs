@@ -251,7 +251,8 @@ fn check_counts(outcome: &Outcome) -> Result<(), String> {
     let iterations = outcome.iterations.iter();
     let counts = counts.chain(iterations.flat_map(|i| [i.completed, i.failed, i.interrupted]));
     let counts = counts.chain(outcome.stages.iter().flat_map(|s| [s.completed, s.failed]));
-    let servers = outcome.servers.iter().flat_map(|s| [s.completed, s.failed, s.connections as u64]);
+    let servers =
+        outcome.servers.iter().flat_map(|s| [s.completed, s.failed, s.connections as u64]);
     let counts = counts.chain(servers);
     let kinds = outcome.servers.iter().flat_map(|s| s.failures.by_kind().map(|(_, n)| n));
     let counts = counts.chain(kinds);

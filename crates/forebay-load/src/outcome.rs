@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::latency_json::latency_json;
 use crate::{
-    Arrivals, Failures, GrpcCounts, IterationCounts, Protocol, Rate, ReplayRun, Second, Shard,
-    ServerCounts, ShardRun, SlowCounts, StageCounts,
+    Arrivals, Failures, GrpcCounts, IterationCounts, Protocol, Rate, ReplayRun, Second,
+    ServerCounts, Shard, ShardRun, SlowCounts, StageCounts,
 };
 
 /// Results of a run.

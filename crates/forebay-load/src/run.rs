@@ -24,8 +24,8 @@ use crate::pacer::Pacer;
 use crate::ramp::ActiveTimes;
 use crate::request::Requests;
 use crate::series::add_series;
-use crate::tally::{IterationTally, PartTally, Tally};
 use crate::servers::run_servers;
+use crate::tally::{IterationTally, PartTally, Tally};
 use crate::target::ServerAddresses;
 use crate::template::{RequestSource, Values};
 use crate::tls::quic::Datagrams;
@@ -93,7 +93,12 @@ impl Turns {
 
 /// Group of load threads with their connections, for any protocol.
 pub(crate) trait Crew: Send {
-    fn run(&mut self, spec: &Spec, threads: LoadThreads, control: &Control) -> Result<Outcome, Error>;
+    fn run(
+        &mut self,
+        spec: &Spec,
+        threads: LoadThreads,
+        control: &Control,
+    ) -> Result<Outcome, Error>;
 }
 
 /// Settings of the load threads of a turn.

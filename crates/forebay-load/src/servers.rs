@@ -13,8 +13,8 @@ use crate::merge::add_up;
 use crate::outcome::count;
 use crate::run::{LoadThreads, allow_files, crew};
 use crate::{
-    Control, Endpoint, Error, Failures, Outcome, Part, PartCounts, Ramp, RampStage, Rate, ShardRun, Spec, Stop,
-    Url,
+    Control, Endpoint, Error, Failures, Outcome, Part, PartCounts, Ramp, RampStage, Rate, ShardRun,
+    Spec, Stop, Url,
 };
 
 /// Counts of one of several servers.
@@ -186,10 +186,8 @@ pub(crate) fn run_servers(spec: &Spec, control: &Control) -> Result<Outcome, Err
                 })
             })
             .collect();
-        let panicked = || Error::System {
-            what: "a load thread",
-            source: io::Error::other("it panicked"),
-        };
+        let panicked =
+            || Error::System { what: "a load thread", source: io::Error::other("it panicked") };
         started.into_iter().map(|run| run.join().unwrap_or_else(|_| Err(panicked()))).collect()
     });
     let outcomes = results.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -212,7 +210,8 @@ fn sum(spec: &Spec, loads: &[ServerLoad], mut outcomes: Vec<Outcome>) -> Outcome
     parts.sort_by_key(|(index, _)| *index);
     let named = loads.iter().map(|load| load.name.clone()).zip(outcomes).collect();
     let mut sum = add_up(named);
-    for (stage, (from, whole)) in sum.stages.iter_mut().zip(spec.ramp.iter().flat_map(|r| r.steps()))
+    for (stage, (from, whole)) in
+        sum.stages.iter_mut().zip(spec.ramp.iter().flat_map(|r| r.steps()))
     {
         (stage.from, stage.stage) = (from, whole);
     }
@@ -271,7 +270,9 @@ impl ServerCounts {
         }
         if let Some(rate) = rate.filter(|_| self.has_missed_rate) {
             let missed = shortfall * 100.0;
-            problems.push(format!("{server}: the wanted rate of {rate} requests/s was missed by {missed:.0} %"));
+            problems.push(format!(
+                "{server}: the wanted rate of {rate} requests/s was missed by {missed:.0} %"
+            ));
         }
         problems
     }
@@ -295,7 +296,8 @@ impl ServerCounts {
 
     pub(crate) fn from_json(json: &Value) -> Result<Self, String> {
         let server = json["server"].as_str().ok_or("server")?.to_owned();
-        let duration = json["duration_s"].as_f64().and_then(|s| Duration::try_from_secs_f64(s).ok());
+        let duration =
+            json["duration_s"].as_f64().and_then(|s| Duration::try_from_secs_f64(s).ok());
         let histogram = json["histogram"].as_str().ok_or("histogram")?;
         Ok(Self {
             server,

@@ -444,7 +444,8 @@ fn several_servers_are_loaded_at_once_each_with_its_share() {
     let servers = [counting_server(), counting_server()];
     let [first, second] = servers.each_ref().map(|(address, _)| address.as_str());
     let counted = |index: usize| std::mem::take(&mut *servers[index].1.lock().unwrap());
-    let urls = [format!("http://{first}/a"), format!("http://{second}/b"), format!("http://{first}/c")];
+    let urls =
+        [format!("http://{first}/a"), format!("http://{second}/b"), format!("http://{first}/c")];
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("requests.txt").to_str().unwrap().to_owned();
     let lines = format!("/a weight=2\n\nPOST {} weight=1\n@body\n\n/c weight=1\n", urls[1]);
