@@ -34,6 +34,8 @@ pub(crate) struct LoadConnection<C: Session, T: Transport> {
     replies: u64,
     /// Time at which the current socket was connected.
     since: Instant,
+    /// Duration of the last exchange, which is at least a round trip of the network.
+    last_exchange: Duration,
     exchange: Exchange,
     /// Received bytes that the session has not consumed yet.
     pending: Vec<u8>,
@@ -76,6 +78,8 @@ struct Exchange {
     write_error: Option<Errno>,
     /// Time at which the body is sent even without `100 Continue`.
     held_until: Option<Instant>,
+    /// Time until which a reset may follow the end of the connection.
+    reset_until: Option<Instant>,
 }
 
 /// Time for which a request with `Expect: 100-continue` waits for the server before it sends its
@@ -155,6 +159,9 @@ impl<C: Session<Sink = Inspection>, T: Transport> Drive for LoadConnection<C, T>
             Phase::Resting if std::mem::take(&mut self.is_unsendable) => self.go_on(now, state),
             Phase::Resting => self.start(now, state),
             Phase::Connecting if self.transport.is_none() => self.connect(now, state),
+            Phase::Exchanging if self.exchange.reset_until.is_some_and(|at| now >= at) => {
+                self.broken(Ending(None, CLOSED), state);
+            }
             Phase::Exchanging => {
                 if self.exchange.held_until.is_some_and(|at| now >= at) {
                     self.session.release_output();
@@ -206,6 +213,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
             transport: None,
             replies: 0,
             since: now,
+            last_exchange: Duration::ZERO,
             exchange: Exchange::new(now, now),
             pending: Vec::new(),
             wake: None,
@@ -598,6 +606,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
             self.count_closed(now, state);
         }
         self.replies += 1;
+        self.last_exchange = now.saturating_duration_since(self.exchange.deadline - state.timeout);
         if closing || !answer.reusable || !self.written_all() || self.is_worn(now, state) {
             self.close();
         }
@@ -634,6 +643,13 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         if self.replies > 0 && self.was_idle(&ending, state) {
             return self.resend(state);
         }
+        if self.may_be_reset(&ending, state) {
+            let now = clock::now();
+            let until = *self.exchange.reset_until.get_or_insert(now + self.last_exchange);
+            if now < until {
+                return self.wake_at(until, state);
+            }
+        }
         match self.exchange.write_error {
             Some(errno) => self.fail(Failure::Write, &io::Error::from(errno), state),
             None if self.replies > 0 => {
@@ -653,6 +669,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         self.exchange.written = 0;
         self.exchange.write_error = None;
         self.exchange.held_until = None;
+        self.exchange.reset_until = None;
         self.pending.clear();
         self.session.start();
         self.connect(clock::now(), state);
@@ -666,6 +683,15 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         let Some(transport) = &self.transport else { return false };
         self.exchange.written == 0
             || ending.leaves_bytes_unread(transport) && state.mix.may_resend(self.exchange.request)
+    }
+
+    /// Returns true if the server has closed a kept connection, and may have closed it before the
+    /// request arrived. The reset that shows this comes a round trip after the request.
+    fn may_be_reset(&self, ending: &Ending<'_>, state: &ThreadState) -> bool {
+        self.replies > 0
+            && ending.0.is_none()
+            && self.exchange.write_error.is_none()
+            && state.mix.may_resend(self.exchange.request)
     }
 
     #[cold]
@@ -736,6 +762,7 @@ impl Exchange {
             is_retry: false,
             write_error: None,
             held_until: None,
+            reset_until: None,
         }
     }
 }
@@ -766,6 +793,119 @@ impl fmt::Display for Ending<'_> {
         match self.0 {
             Some(errno) => write!(f, " ({})", io::Error::from(errno)),
             None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixListener;
+    use std::sync::{Arc, Mutex};
+
+    use forebay_client::Http1;
+
+    use super::*;
+    use crate::request::Requests;
+    use crate::simulation::thread_state;
+    use crate::transport::HandshakeProgress;
+    use crate::{Spec, Stop, Url};
+
+    /// What the server has done: bytes to receive, and whether it has closed and reset the
+    /// connection.
+    #[derive(Debug, Default)]
+    struct Script {
+        reply: Vec<u8>,
+        is_closed: bool,
+        is_reset: bool,
+    }
+
+    #[derive(Debug)]
+    struct Scripted(OwnedFd, Arc<Mutex<Script>>);
+
+    impl Transport for Scripted {
+        type Config = Arc<Mutex<Script>>;
+
+        fn new(socket: OwnedFd, script: &Self::Config) -> io::Result<Self> {
+            *script.lock().unwrap() = Script::default();
+            Ok(Self(socket, script.clone()))
+        }
+
+        fn socket(&self) -> &OwnedFd {
+            &self.0
+        }
+
+        fn handshake(&mut self) -> io::Result<HandshakeProgress> {
+            Ok(HandshakeProgress::Established(None))
+        }
+
+        fn send(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
+            Ok(bytes.len())
+        }
+
+        fn recv(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
+            let mut script = self.1.lock().unwrap();
+            let reply = std::mem::take(&mut script.reply);
+            buffer[..reply.len()].copy_from_slice(&reply);
+            if reply.is_empty() && !script.is_closed { Err(Errno::AGAIN) } else { Ok(reply.len()) }
+        }
+
+        fn is_emptied(&self, _: usize, _: usize) -> bool {
+            true
+        }
+
+        fn has_refused_bytes(&self) -> bool {
+            self.1.lock().unwrap().is_reset
+        }
+    }
+
+    #[test]
+    fn a_reset_may_follow_the_end_of_a_kept_connection_after_a_round_trip() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let _listener = UnixListener::bind(&path).unwrap();
+        let url = Url::parse(&format!("http+unix://{}:/", path.display())).unwrap();
+        for (method, is_reset, counts) in
+            [("GET", true, (1, 0)), ("GET", false, (0, 1)), ("POST", true, (0, 1))]
+        {
+            let spec = Spec {
+                connections: 1,
+                threads: 1,
+                stop: Stop::Requests(3),
+                method: method.to_owned(),
+                ..Spec::new(url.clone())
+            };
+            let begin = Instant::now();
+            clock::set(begin);
+            let mut state = thread_state(&spec, begin);
+            let requests = Requests::of(&spec).unwrap().http().unwrap();
+            let session = Http1::new(requests.first(), Inspection::default());
+            let script = Arc::new(Mutex::new(Script::default()));
+            let requests = requests.for_connection(None);
+            let mut connection =
+                LoadConnection::<_, Scripted>::new(0, session, requests, script.clone());
+            connection.begin(begin, &mut state);
+            let replied = begin + Duration::from_millis(30);
+            clock::set(replied);
+            script.lock().unwrap().reply = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_vec();
+            connection.ready(EventFlags::IN, replied, &mut state);
+            state.idle = None;
+            connection.go_on(replied, &mut state);
+            script.lock().unwrap().is_closed = true;
+            connection.ready(EventFlags::IN | CLOSING, replied, &mut state);
+            if method == "GET" {
+                assert_eq!((state.tally.resent, state.tally.failed), (0, 0), "waits for a reset");
+                script.lock().unwrap().is_reset = is_reset;
+                let later = replied + Duration::from_millis(30);
+                clock::set(later);
+                if is_reset {
+                    connection.ready(CLOSING, later, &mut state);
+                } else {
+                    connection.woken(later, &mut state);
+                }
+            }
+            let got = (state.tally.resent, state.tally.failed);
+            assert_eq!((state.tally.completed, got), (1, counts), "{method} {is_reset}");
         }
     }
 }

@@ -5,10 +5,7 @@ use std::sync::Arc;
 use forebay_client::{
     AjpRequest, Gateway, Http2Request, Http3Request, HttpRequest, WEBSOCKET_KEY, WebSocketRequest,
 };
-use forebay_wire::http1::{
-    HeadError, Http1Limits, Progress, RequestFraming, RequestHead, RequestParser, is_field_value,
-    is_token,
-};
+use forebay_wire::http1::{HeadError, Http1Limits, is_field_value, is_token, list_has};
 
 use crate::grpc;
 use crate::template::{Encode, Names, RequestSource, Template};
@@ -224,15 +221,14 @@ impl Converter {
     ) -> Result<Encoded, Error> {
         let gateway = &self.gateway;
         let (mut keepalive, mut expects) = (self.keepalive, None);
-        let mut head = RequestHead::default();
-        if self.has_framing_field
-            && let Ok(Progress::Complete(len)) =
-                RequestParser::new(Http1Limits::default()).parse(&http, &mut head)
-        {
-            keepalive &= head.keep_alive;
-            expects = Some(len).filter(|len| head.expect_continue && http.len() > *len);
-            if head.framing == RequestFraming::Chunked {
-                http = chunked(&http, len);
+        if self.has_framing_field {
+            let head = memchr::memmem::find(&http, b"\r\n\r\n").map_or(http.len(), |at| at + 4);
+            let has = |name: &str, option: &str| lists(&http[..head], name, option);
+            keepalive &= !has("connection", "close");
+            let is_chunked = has("transfer-encoding", "chunked");
+            expects = (has("expect", "100-continue") && http.len() > head).then_some(head);
+            if is_chunked {
+                http = chunked(&http, head);
             }
         }
         let mut ajp = AjpRequest::default();
@@ -258,6 +254,17 @@ impl Converter {
         };
         Ok(Encoded { bytes: bytes.into(), ajp: ajp.into(), message, to_head, keepalive, expects })
     }
+}
+
+/// Returns true if a field `name` of an HTTP/1.1 head has `option` in its list. A request may have
+/// fields that a strict parser refuses, because users test servers with them.
+fn lists(head: &[u8], name: &str, option: &str) -> bool {
+    head.split(|&b| b == b'\n').any(|line| {
+        let mut parts = line.splitn(2, |&b| b == b':');
+        let is_named = parts.next().is_some_and(|n| n.eq_ignore_ascii_case(name.as_bytes()));
+        is_named
+            && parts.next().is_some_and(|value| list_has(value.trim_ascii_end(), option.as_bytes()))
+    })
 }
 
 /// Returns the request with its body in chunks. `head` is the length of its head.
@@ -318,6 +325,10 @@ fn http_request(spec: &Spec) -> Result<Vec<u8>, Error> {
         check_framing_field(name, value, spec.url.protocol())?;
         if name.eq_ignore_ascii_case("transfer-encoding") {
             is_chunked = true;
+            continue;
+        }
+        // Without a body, there is nothing to wait for (RFC 9110, section 10.1.1).
+        if name.eq_ignore_ascii_case("expect") && spec.body.is_empty() {
             continue;
         }
         if spec.url.protocol().has_streams() {

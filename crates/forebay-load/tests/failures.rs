@@ -336,6 +336,25 @@ fn unix_sockets_carry_the_same() {
 }
 
 #[test]
+fn silent_closes_after_each_reply_are_no_failures_over_unix_sockets() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("app.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            thread::spawn(move || {
+                if stream.read(&mut [0; 4096]).is_ok_and(|n| n > 0) {
+                    stream.write_all(HELLO).unwrap();
+                }
+            });
+        }
+    });
+    let url = Url::parse(&format!("http+unix://{}:/x", path.display())).unwrap();
+    load_without_failure(&spec(url, 100), 100);
+}
+
+#[test]
 fn an_open_loop_sends_what_is_due() {
     for arrivals in [Arrivals::Even, Arrivals::Poisson] {
         let server = Server::answering(HELLO);

@@ -182,6 +182,23 @@ fn a_certificate_for_another_name_is_refused() {
 }
 
 #[test]
+fn silent_closes_after_each_reply_are_no_failures_over_tls() {
+    for is_notified in [true, false] {
+        let server = Server::start(rustls::ALL_VERSIONS, move |stream| {
+            if request(stream) {
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+                if is_notified {
+                    stream.conn.send_close_notify();
+                }
+                let _ = stream.flush();
+            }
+        });
+        let outcome = load_without_failure(&server.spec(30), 30);
+        assert_eq!(outcome.handshakes.unwrap().full, 30, "{is_notified}");
+    }
+}
+
+#[test]
 fn the_certificate_is_for_the_url_or_for_the_given_name() {
     let server = Server::start(rustls::ALL_VERSIONS, |stream| answer(stream, 5));
     let rules = [server.address.to_string().parse().unwrap()];
