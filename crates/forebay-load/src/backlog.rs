@@ -34,10 +34,17 @@ pub(crate) struct BacklogSamples {
 /// Longest time until the end of a window. Later windows never end.
 const LONGEST: Duration = Duration::from_secs(10 * 366 * 86_400);
 
+/// Growth, as a share of the due requests, that any run may have.
+const TOLERANCE: f64 = 0.05;
+
 /// Growth that chance can cause, in standard deviations of the difference of both backlogs.
 const CHANCE: f64 = 3.0;
 
 impl BacklogWindow {
+    pub fn length(&self) -> Duration {
+        self.to - self.from
+    }
+
     /// Returns the windows of a run: the second half of the run, or of each stage of a ramp. Returns
     /// none for a closed loop.
     pub fn all(spec: &Spec) -> Vec<Self> {
@@ -91,7 +98,7 @@ impl BacklogSamples {
     }
 
     /// Returns the largest share of the due requests of a window by which the backlog grew more than
-    /// the rate explains. Returns 0 if this can be chance. `share` is the share of the ramp's
+    /// the rate explains. Returns 0 if this is little or can be chance. `share` is the share of the ramp's
     /// requests that this machine sends.
     pub fn shortfall(&self, ramp: Option<&Ramp>, share: f64) -> f64 {
         let pairs = self.samples.chunks_exact(2).map(|pair| (pair[0], pair[1]));
@@ -109,7 +116,8 @@ impl BacklogSamples {
             let growth = to.backlog as f64 - expected;
             let due = (to.ended + to.backlog).saturating_sub(from.ended + from.backlog) as f64;
             let is_chance = growth <= CHANCE * (to.backlog as f64 + expected).sqrt();
-            if is_chance { 0.0 } else { (growth / due.max(1.0)).min(1.0) }
+            let share = (growth / due.max(1.0)).min(1.0);
+            if is_chance || share <= TOLERANCE { 0.0 } else { share }
         });
         shares.fold(0.0, f64::max)
     }

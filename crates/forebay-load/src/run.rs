@@ -42,6 +42,9 @@ use crate::{
 /// may limit the rate.
 const SATURATION: f64 = 0.85;
 
+/// Shortest window of a turn in which the growth of the backlog is measured.
+const LEAST_WINDOW: Duration = Duration::from_millis(500);
+
 /// Number of files that a run may open in addition to its connections and to two files per thread.
 const SPARE_FILES: u64 = 64;
 
@@ -315,8 +318,10 @@ impl<C: Drive + Send> Crew for WorkerCrew<C> {
                 Box::new(ActiveTimes::new(ramp, start, (index, threads), shard))
             });
             let stage_ends = stage_ends(spec, start);
-            // The turns of `Turns` are too short for this.
-            let windows = if drains { Vec::new() } else { BacklogWindow::all(spec) };
+            let windows = BacklogWindow::all(spec);
+            // Before a turn, there is no backlog. In a short turn, it grows until its end.
+            let is_measured = |window: &BacklogWindow| !drains || window.length() >= LEAST_WINDOW;
+            let windows = windows.into_iter().filter(is_measured).collect();
             Share {
                 thread: first + index,
                 budget,

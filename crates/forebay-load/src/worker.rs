@@ -262,6 +262,9 @@ impl<C: Drive> Worker<C> {
                     break;
                 }
                 end = None;
+                while backlog.is_due(now) {
+                    backlog.push(self.backlog(now));
+                }
                 // First count the planned requests that no connection took. Replies that arrive
                 // later make connections take further due times, which would reduce the count.
                 self.close_plan(start, Some(ended));
