@@ -57,7 +57,7 @@ impl App {
         let pool = Arc::new(Pool::default());
         let (cgroup, note) =
             LimitedCgroup::prepare(&spec.name, spec.cgroup, identity.as_ref(), &|line| {
-                log(Severity::Warn, line)
+                log(Severity::Warn, line);
             });
         let place = Confinement { identity, cgroup };
         let (own_spec, own_pool) = (spec.clone(), pool.clone());

@@ -171,7 +171,7 @@ impl Program {
         let pool = Arc::new(InstancePool::new(spec.connections));
         let (cgroup, note) =
             LimitedCgroup::prepare(&spec.name, spec.cgroup, identity.as_ref(), &|line| {
-                log(Severity::Warn, line)
+                log(Severity::Warn, line);
             });
         let (own_spec, own_pool) = (spec.clone(), pool.clone());
         let (supervisor, first) = Handle::start(&spec.name, log, move || {

@@ -56,7 +56,7 @@ impl ScriptProcesses {
         spec: &ScriptsSpec,
         log: impl Fn(Severity, &str) + Send + Sync + 'static,
     ) -> Result<(Self, Vec<FirstStart>), StartError> {
-        let log: Arc<dyn Fn(Severity, &str) + Send + Sync> = Arc::new(log);
+        let log = Arc::new(log);
         let mut starts = Vec::new();
         let mut begin = |spec: &Option<AppSpec>| {
             let Some(spec) = spec else { return Ok(None) };
