@@ -170,14 +170,14 @@ impl Origins {
         }
         let shared = &self.shared[site][at].auth;
         let forward = route.access.forward_auth.as_ref().map(|settings| {
-            let server = self.proxy(&settings.proxy, shared, (thread, pools));
+            let server = self.proxy(&settings.proxy, shared, (thread, pools)).strict();
             let server = self.hop_limited(&settings.proxy.upstream, Box::new(server), pools);
             ForwardAuth::new(server, settings.clone())
         });
         let url = route.access.jwt.as_ref().and_then(Jwt::url);
         let key_server = url.map(|url| {
             let shared = &self.shared[site][at].keys;
-            Box::new(self.proxy(&url.proxy, shared, (thread, pools))) as Box<dyn Origin>
+            Box::new(self.proxy(&url.proxy, shared, (thread, pools)).strict()) as Box<dyn Origin>
         });
         let state = GateState {
             key_server,
@@ -201,6 +201,7 @@ impl Origins {
             pools: Some(pools.idle.clone()),
             keep: if plan.send_proxy.is_some() { Some(0) } else { keep },
             connect_timeout: plan.connect_timeout,
+            strict: plan.strict,
             ..how.clone()
         };
         let backends = plan.to.iter().map(|to| {
