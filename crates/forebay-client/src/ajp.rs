@@ -19,6 +19,8 @@ pub struct AjpRequest {
     pub(crate) rest: Vec<u8>,
     /// True if the method is HEAD.
     pub(crate) to_head: bool,
+    /// False if the connection is not used again after the reply.
+    pub(crate) keepalive: bool,
 }
 
 /// Connection to a servlet container.
@@ -31,7 +33,6 @@ pub struct AjpClient<S> {
     written: (usize, usize),
     /// Number of bytes of `AjpRequest::rest` that were put into packets.
     sent: usize,
-    keepalive: bool,
     decoder: ReplyDecoder,
     head: ReplyHead,
     body: u64,
@@ -39,15 +40,13 @@ pub struct AjpClient<S> {
 }
 
 impl<S: Sink> AjpClient<S> {
-    /// Creates a session that sends `request` in each exchange. If `keepalive` is false, each
-    /// exchange needs a new connection.
-    pub fn new(request: Arc<AjpRequest>, keepalive: bool, sink: S) -> Self {
+    /// Creates a session that sends `request` in each exchange.
+    pub fn new(request: Arc<AjpRequest>, sink: S) -> Self {
         Self {
             request,
             packet: Vec::new(),
             written: (0, 0),
             sent: 0,
-            keepalive,
             decoder: ReplyDecoder::new(MOST_PACKET),
             head: ReplyHead::default(),
             body: 0,
@@ -74,7 +73,7 @@ impl<S: Sink> AjpClient<S> {
         if has_body && self.head.content_length.is_some_and(|length| length != self.body) {
             return Err(Malformed::Length);
         }
-        Ok(Answer { status: self.head.status, reusable: reuse && self.keepalive })
+        Ok(Answer { status: self.head.status, reusable: reuse && self.request.keepalive })
     }
 }
 

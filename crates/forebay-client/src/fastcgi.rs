@@ -14,7 +14,6 @@ use crate::{Answer, Malformed, Receipt, Session, Sink};
 pub struct FastcgiClient<S> {
     request: Arc<[u8]>,
     written: usize,
-    keepalive: bool,
     decoder: Decoder,
     script: ScriptReader,
     sink: S,
@@ -22,18 +21,23 @@ pub struct FastcgiClient<S> {
 
 impl<S: Sink> FastcgiClient<S> {
     /// Creates a session that sends `request` in each exchange. [`crate::fastcgi_request`] returns
-    /// such requests. `keepalive` is true if the request asks the application to keep the
-    /// connection open.
-    pub fn new(request: Arc<[u8]>, keepalive: bool, sink: S) -> Self {
+    /// such requests.
+    pub fn new(request: Arc<[u8]>, sink: S) -> Self {
         let (decoder, script) = (Decoder::new(ID), ScriptReader::default());
-        Self { request, written: 0, keepalive, decoder, script, sink }
+        Self { request, written: 0, decoder, script, sink }
+    }
+
+    /// Returns true if the request asks the application to keep the connection open. Its first
+    /// record is `FCGI_BEGIN_REQUEST`, with the flags after a header of 8 bytes and the role.
+    fn keeps_connection(&self) -> bool {
+        self.request.get(10).is_some_and(|flags| flags & 1 == 1)
     }
 
     fn answer(&self, status: ProtocolStatus) -> Result<Answer, Malformed> {
         match status {
             ProtocolStatus::Complete => {
                 let status = self.script.end().map_err(Malformed::Script)?;
-                Ok(Answer { status, reusable: self.keepalive })
+                Ok(Answer { status, reusable: self.keeps_connection() })
             }
             ProtocolStatus::Overloaded => Err(Malformed::Refused("is overloaded")),
             ProtocolStatus::CantMultiplex => {

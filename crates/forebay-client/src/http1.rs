@@ -14,14 +14,21 @@ pub struct HttpRequest {
     pub bytes: Arc<[u8]>,
     /// True if the method is HEAD.
     pub to_head: bool,
+    /// False if the connection is not used again after the reply, for example because the request
+    /// has `Connection: close`.
+    pub keepalive: bool,
+    /// Length of the head, if the body waits for `100 Continue`.
+    pub expects: Option<usize>,
 }
 
 /// HTTP/1.1 connection.
 #[derive(Debug)]
 pub struct Http1<S> {
-    request: Arc<[u8]>,
+    request: HttpRequest,
     written: usize,
-    keepalive: bool,
+    /// End of the bytes that may be written now: that of the head while the body waits for `100
+    /// Continue`, else that of the request.
+    end: usize,
     reader: ReplyReader,
     sink: S,
 }
@@ -39,19 +46,21 @@ pub struct ReplyReader {
     /// the client's own CPU time.
     seen: Vec<u8>,
     is_fresh: bool,
+    has_continued: bool,
 }
 
 impl<S: Sink> Http1<S> {
-    /// Creates a session that sends `request` in each exchange. If `keepalive` is false, each
-    /// exchange needs a new connection.
-    pub fn new(request: HttpRequest, keepalive: bool, sink: S) -> Self {
+    /// Creates a session that sends `request` in each exchange.
+    pub fn new(request: HttpRequest, sink: S) -> Self {
         let reader = ReplyReader::new(request.to_head);
-        Self { request: request.bytes, written: 0, keepalive, reader, sink }
+        Self { request, written: 0, end: 0, reader, sink }
     }
 
     fn answer(&self, reusable: bool) -> Answer {
         let ResponseHead { status, keep_alive, .. } = self.reader.head;
-        Answer { status, reusable: reusable && self.keepalive && keep_alive }
+        // If the reply came before the whole request was sent, the server may wait for the rest.
+        let reusable = reusable && self.written == self.request.bytes.len();
+        Answer { status, reusable: reusable && self.request.keepalive && keep_alive }
     }
 }
 
@@ -60,26 +69,39 @@ impl<S: Sink> Session for Http1<S> {
     type Request = HttpRequest;
 
     fn set_request(&mut self, request: &HttpRequest) {
-        self.request = request.bytes.clone();
+        self.request = request.clone();
         self.reader.set_to_head(request.to_head);
     }
 
     fn start(&mut self) {
         self.written = 0;
+        self.end = self.request.expects.unwrap_or(self.request.bytes.len());
         self.reader.begin();
         self.sink.begin();
     }
 
     fn output(&self) -> &[u8] {
-        &self.request[self.written..]
+        &self.request.bytes[self.written..self.end]
     }
 
     fn wrote(&mut self, n: usize) {
         self.written += n;
     }
 
+    fn holds_output(&self) -> bool {
+        self.end < self.request.bytes.len()
+    }
+
+    fn release_output(&mut self) {
+        self.end = self.request.bytes.len();
+    }
+
     fn input(&mut self, bytes: &[u8]) -> Result<Receipt, Malformed> {
         let (consumed, is_complete) = self.reader.read(bytes, &mut self.sink)?;
+        // After a final reply, the body is not sent.
+        if self.reader.has_continued && self.reader.status() == 0 {
+            self.release_output();
+        }
         Ok(Receipt { consumed, answer: is_complete.then(|| self.answer(true)) })
     }
 
@@ -106,6 +128,7 @@ impl ReplyReader {
             to_head,
             seen: Vec::new(),
             is_fresh: true,
+            has_continued: false,
         }
     }
 
@@ -123,6 +146,7 @@ impl ReplyReader {
         self.heads = Heads::new(ResponseParser::new(Http1Limits::default(), self.to_head));
         self.body = None;
         self.is_fresh = true;
+        self.has_continued = false;
     }
 
     /// Reads from `bytes`, which begin with the first unconsumed byte. Returns the number of bytes
@@ -141,7 +165,10 @@ impl ReplyReader {
             let step = self.heads.read(&bytes[at..], &mut self.head);
             match step.map_err(malformed)? {
                 ReplyStep::Partial => return Ok((at, false)),
-                ReplyStep::Interim(len) => at += len,
+                ReplyStep::Interim(len) => {
+                    self.has_continued |= self.head.status == 100;
+                    at += len;
+                }
                 ReplyStep::Final(_) if self.head.status == 101 => return Err(Malformed::Upgrade),
                 ReplyStep::Final(len) => {
                     self.seen.extend_from_slice(&bytes[at..at + len]);

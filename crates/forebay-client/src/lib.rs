@@ -74,6 +74,15 @@ pub trait Session {
         false
     }
 
+    /// Returns true if a part of the request waits for `100 Continue`. The caller waits for a
+    /// limited time, and then calls [`Session::release_output`].
+    fn holds_output(&self) -> bool {
+        false
+    }
+
+    /// Adds the part of the request that waits to the output.
+    fn release_output(&mut self) {}
+
     /// Processes received bytes. `bytes` begin with the first unconsumed byte: the bytes that the
     /// last call did not consume are passed again, followed by newly received bytes. Fails if the
     /// reply violates the protocol.

@@ -94,8 +94,13 @@ pub fn uwsgi_request(http: &[u8], gateway: &Gateway) -> Result<Vec<u8>, EncodeEr
     Ok(out)
 }
 
-/// Returns an AJP request. Fails if `http` is malformed, or if its head is too long for AJP.
-pub fn ajp_request(http: &[u8], gateway: &Gateway) -> Result<AjpRequest, EncodeError> {
+/// Returns an AJP request. If `keepalive` is true, the connection may be used again after the
+/// reply. Fails if `http` is malformed, or if its head is too long for AJP.
+pub fn ajp_request(
+    http: &[u8],
+    gateway: &Gateway,
+    keepalive: bool,
+) -> Result<AjpRequest, EncodeError> {
     let (head, body) = parse(http).map_err(EncodeError::Malformed)?;
     let target = head.path_and_query.of(http);
     let (uri, query) = match memchr::memchr(b'?', target) {
@@ -113,7 +118,7 @@ pub fn ajp_request(http: &[u8], gateway: &Gateway) -> Result<AjpRequest, EncodeE
         server_port: 80,
         is_ssl: false,
     };
-    let mut request = AjpRequest { to_head: method == b"HEAD", ..AjpRequest::default() };
+    let mut request = AjpRequest { to_head: method == b"HEAD", keepalive, ..AjpRequest::default() };
     let mut forward = ajp13::Forward::new(&mut request.packets, &line);
     for field in head.fields.iter().filter(|field| !field.known.is_hop_by_hop()) {
         forward.field(field.name.of(http), field.value.of(http));

@@ -32,7 +32,7 @@ impl Sink for Collected {
 }
 
 fn request(bytes: &[u8]) -> HttpRequest {
-    HttpRequest { bytes: bytes.into(), to_head: false }
+    HttpRequest { bytes: bytes.into(), to_head: false, keepalive: true, expects: None }
 }
 
 /// Status, body, and true if the connection may be used again. `None` if the reply did not end.
@@ -69,11 +69,13 @@ fn read_any(mut session: impl Session<Sink = Collected>, reply: &[u8]) -> Read {
 }
 
 fn http1() -> Http1<Collected> {
-    Http1::new(request(b"GET / HTTP/1.1\r\n\r\n"), true, Collected::default())
+    Http1::new(request(b"GET / HTTP/1.1\r\n\r\n"), Collected::default())
 }
 
 fn fastcgi() -> FastcgiClient<Collected> {
-    FastcgiClient::new(b"request"[..].into(), true, Collected::default())
+    let http = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+    let request = fastcgi_request(http, &Gateway::default(), true).unwrap();
+    FastcgiClient::new(request.into(), Collected::default())
 }
 
 fn app_server() -> AppServer<Collected> {
@@ -83,8 +85,8 @@ fn app_server() -> AppServer<Collected> {
 fn ajp(body: &str) -> AjpClient<Collected> {
     let length = body.len();
     let http = format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n{body}");
-    let request = ajp_request(http.as_bytes(), &Gateway::default()).unwrap();
-    AjpClient::new(Arc::new(request), true, Collected::default())
+    let request = ajp_request(http.as_bytes(), &Gateway::default(), true).unwrap();
+    AjpClient::new(Arc::new(request), Collected::default())
 }
 
 /// Encodes an AJP packet from a servlet container.

@@ -398,7 +398,7 @@ fn gate(route: &Route, request: &Request, text: &mut Explanation) -> Result<(), 
     }
     logins(route, request, text);
     if let Some(auth) = &route.access.forward_auth {
-        let servers: Vec<_> = auth.proxy.upstream.addresses().map(ToString::to_string).collect();
+        let servers: Vec<_> = auth.upstream().addresses().map(ToString::to_string).collect();
         let asked = format!("if {} permits it: GET {}", servers.join(", "), auth.target);
         text.item("", asked.as_bytes());
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use forebay_acme::{AskTls, Demanded, Manager, ManagerFront, Wanted};
 use forebay_conf::{
-    Acme, BackendTls, CertificateSource, ConfError, Finding, HostPattern, Listen, OnDemand, Plan,
-    Tls, Upstream,
+    Acme, BackendTls, CertificateSource, ConfError, Finding, ForwardAuth, HostPattern, Listen,
+    OnDemand, Plan, Tls, Upstream,
 };
 use forebay_net::log::ErrorLog;
 use forebay_net::tls::{
@@ -283,7 +283,7 @@ fn of_backends(plan: &Plan) -> impl Iterator<Item = (Vec<String>, &BackendTls)> 
                 other.is_some_and(|other| Arc::ptr_eq(other, upstream))
             };
             let mirror = route.mirror.as_ref().map(|mirror| &mirror.proxy.upstream);
-            let auth = route.access.forward_auth.as_ref().map(|auth| &auth.proxy.upstream);
+            let auth = route.access.forward_auth.as_ref().map(ForwardAuth::upstream);
             let key = match upstream {
                 _ if is(route.action.upstream()) => "proxy",
                 _ if is(mirror) => "mirror",

@@ -394,6 +394,7 @@ impl Runner {
                     insecure: load.insecure,
                     ca: load.ca.as_ref().map(|ca| self.plan.dir.join(values.fill(ca))),
                     resume: load.tls_resume,
+                    server_name: None,
                 }
             } else {
                 TlsOptions::default()

@@ -59,6 +59,7 @@ pub fn differs(old: &Outcome, new: &Outcome) -> Option<String> {
         ("protocol", old.protocol.to_string(), new.protocol.to_string()),
         ("method", old.method.clone(), new.method.clone()),
         ("different requests", old.parts.len().to_string(), new.parts.len().to_string()),
+        ("servers", old.servers.len().to_string(), new.servers.len().to_string()),
         ("rate", wanted(old), wanted(new)),
         ("replay", replayed(old), replayed(new)),
     ];

@@ -50,6 +50,12 @@ impl RequestBudget {
         true
     }
 
+    /// Returns true if this thread can take no further request.
+    pub fn is_empty(&self) -> bool {
+        let is_empty = |stock: &Arc<AtomicU64>| stock.load(Ordering::Relaxed) == 0;
+        self.held == 0 && self.stock.as_ref().is_some_and(is_empty)
+    }
+
     /// Returns true if the run ends after a number of requests.
     pub fn limited(&self) -> bool {
         self.stock.is_some()

@@ -34,6 +34,8 @@ pub(crate) struct LoadConnection<C: Session, T: Transport> {
     replies: u64,
     /// Time at which the current socket was connected.
     since: Instant,
+    /// Duration of the last exchange, which is at least a round trip of the network.
+    last_exchange: Duration,
     exchange: Exchange,
     /// Received bytes that the session has not consumed yet.
     pending: Vec<u8>,
@@ -74,7 +76,15 @@ struct Exchange {
     /// True if the request was sent before, on a connection that the server had closed.
     is_retry: bool,
     write_error: Option<Errno>,
+    /// Time at which the body is sent even without `100 Continue`.
+    held_until: Option<Instant>,
+    /// Time until which a reset may follow the end of the connection.
+    reset_until: Option<Instant>,
 }
+
+/// Time for which a request with `Expect: 100-continue` waits for the server before it sends its
+/// body. curl waits as long.
+const CONTINUE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Pause after a request that could not be encoded. Without the pause, a user who has only such
 /// requests would occupy the thread.
@@ -83,6 +93,10 @@ pub(crate) const UNSENDABLE_PAUSE: Duration = Duration::from_millis(1);
 /// First bytes of a TLS alert. A TLS server answers with an alert if the client sends plain text.
 const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 const SPEAKS_TLS: &str = "the server speaks TLS on this port: use https://";
+
+/// Codes with which a WebSocket server closes a connection that it no longer needs: normal closure,
+/// going away, no code, service restart.
+const ORDERLY_CLOSES: [u16; 4] = [1000, 1001, 1005, 1012];
 
 const CLOSED: &str = "the server closed";
 
@@ -145,7 +159,17 @@ impl<C: Session<Sink = Inspection>, T: Transport> Drive for LoadConnection<C, T>
             Phase::Resting if std::mem::take(&mut self.is_unsendable) => self.go_on(now, state),
             Phase::Resting => self.start(now, state),
             Phase::Connecting if self.transport.is_none() => self.connect(now, state),
-            Phase::Exchanging if state.slow.is_used() => self.go_slowly(state),
+            Phase::Exchanging if self.exchange.reset_until.is_some_and(|at| now >= at) => {
+                self.broken(Ending(None, CLOSED), state);
+            }
+            Phase::Exchanging => {
+                if self.exchange.held_until.is_some_and(|at| now >= at) {
+                    self.session.release_output();
+                    self.write(state);
+                } else if state.slow.is_used() {
+                    self.go_slowly(state);
+                }
+            }
             _ => {}
         }
     }
@@ -189,6 +213,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
             transport: None,
             replies: 0,
             since: now,
+            last_exchange: Duration::ZERO,
             exchange: Exchange::new(now, now),
             pending: Vec::new(),
             wake: None,
@@ -402,7 +427,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
     fn write(&mut self, state: &mut ThreadState) {
         if state.slow.is_used() {
             self.write_portion(state);
-            return self.wait_for_portion(state);
+            self.wait_for_portion(state);
+            return self.hold(state);
         }
         let Some(transport) = &mut self.transport else { return };
         while !self.session.output().is_empty() && self.exchange.write_error.is_none() {
@@ -420,6 +446,24 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
                 // connection causes a read, which finds the reply.
                 Err(errno) => self.exchange.write_error = Some(errno),
             }
+        }
+        if self.session.holds_output() {
+            self.hold(state);
+        }
+    }
+
+    /// Sets the timer for a body that waits for `100 Continue`.
+    #[cold]
+    fn hold(&mut self, state: &mut ThreadState) {
+        let is_held = self.session.holds_output() && self.written_all();
+        if !is_held || self.exchange.held_until.is_some() {
+            return;
+        }
+        let until = clock::now() + CONTINUE_TIMEOUT;
+        self.exchange.held_until = Some(until);
+        // A slow reader wakes up more often.
+        if state.slow.reads().is_none() {
+            self.wake_at(until, state);
         }
     }
 
@@ -513,6 +557,14 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
             Err(_) if input.starts_with(&TLS_ALERT) => {
                 self.fail(Failure::Protocol, &SPEAKS_TLS, state);
             }
+            // After its close frame, a WebSocket server handles no further message.
+            Err(Malformed::Closed(code))
+                if ORDERLY_CLOSES.contains(&code)
+                    && self.replies > 0
+                    && self.session.sink().length() == 0 =>
+            {
+                self.resend(state);
+            }
             Err(malformed) => self.fail(Failure::Protocol, &malformed, state),
             Ok(Receipt { consumed, answer: Some(_) }) if consumed < input.len() => {
                 self.fail(Failure::Protocol, &Malformed::Surplus, state);
@@ -554,6 +606,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
             self.count_closed(now, state);
         }
         self.replies += 1;
+        self.last_exchange = now.saturating_duration_since(self.exchange.deadline - state.timeout);
         if closing || !answer.reusable || !self.written_all() || self.is_worn(now, state) {
             self.close();
         }
@@ -588,13 +641,14 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
             };
         }
         if self.replies > 0 && self.was_idle(&ending, state) {
-            self.close();
-            state.tally.resent += u64::from(self.exchange.written > 0);
-            self.exchange.is_retry = self.exchange.written > 0;
-            self.exchange.written = 0;
-            self.exchange.write_error = None;
-            self.session.start();
-            return self.connect(clock::now(), state);
+            return self.resend(state);
+        }
+        if self.may_be_reset(&ending, state) {
+            let now = clock::now();
+            let until = *self.exchange.reset_until.get_or_insert(now + self.last_exchange);
+            if now < until {
+                return self.wake_at(until, state);
+            }
         }
         match self.exchange.write_error {
             Some(errno) => self.fail(Failure::Write, &io::Error::from(errno), state),
@@ -606,16 +660,38 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         }
     }
 
-    /// Returns true if the server closed the connection without reading the request, so that the
-    /// request can be sent on another connection. This is certain if no byte of the request was
-    /// written. Otherwise, the server's kernel must have refused the bytes, and the request must be
-    /// idempotent.
+    /// Sends the request on a new connection.
+    fn resend(&mut self, state: &mut ThreadState) {
+        self.close();
+        state.tally.resent += u64::from(self.exchange.written > 0);
+        self.exchange.is_retry = self.exchange.written > 0;
+        self.exchange.answered = false;
+        self.exchange.written = 0;
+        self.exchange.write_error = None;
+        self.exchange.held_until = None;
+        self.exchange.reset_until = None;
+        self.pending.clear();
+        self.session.start();
+        self.connect(clock::now(), state);
+    }
+
+    /// Returns true if the server closed the connection without reading the whole request, so that
+    /// the request can be sent on another connection. This is certain if no byte of the request was
+    /// written. Otherwise, a reset must show that the server left bytes unread
+    /// ([`Ending::leaves_bytes_unread`]), and the request must be idempotent.
     fn was_idle(&self, ending: &Ending<'_>, state: &ThreadState) -> bool {
         let Some(transport) = &self.transport else { return false };
-        let is_refused = ending.0.is_none()
+        self.exchange.written == 0
+            || ending.leaves_bytes_unread(transport) && state.mix.may_resend(self.exchange.request)
+    }
+
+    /// Returns true if the server has closed a kept connection, and may have closed it before the
+    /// request arrived. The reset that shows this comes a round trip after the request.
+    fn may_be_reset(&self, ending: &Ending<'_>, state: &ThreadState) -> bool {
+        self.replies > 0
+            && ending.0.is_none()
             && self.exchange.write_error.is_none()
-            && transport.has_refused_bytes();
-        self.exchange.written == 0 || is_refused && state.mix.may_resend(self.exchange.request)
+            && state.mix.may_resend(self.exchange.request)
     }
 
     #[cold]
@@ -685,6 +761,20 @@ impl Exchange {
             answered: false,
             is_retry: false,
             write_error: None,
+            held_until: None,
+            reset_until: None,
+        }
+    }
+}
+
+impl Ending<'_> {
+    /// Returns true if the server closed the connection although it had not read everything that
+    /// was sent. The kernel of the server reports this with a reset, instead of the end of the
+    /// connection or after it. A process that has read everything and dies causes no reset.
+    pub fn leaves_bytes_unread(&self, transport: &impl Transport) -> bool {
+        match self.0 {
+            Some(errno) => errno == Errno::CONNRESET,
+            None => transport.has_refused_bytes(),
         }
     }
 }
@@ -703,6 +793,119 @@ impl fmt::Display for Ending<'_> {
         match self.0 {
             Some(errno) => write!(f, " ({})", io::Error::from(errno)),
             None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixListener;
+    use std::sync::{Arc, Mutex};
+
+    use forebay_client::Http1;
+
+    use super::*;
+    use crate::request::Requests;
+    use crate::simulation::thread_state;
+    use crate::transport::HandshakeProgress;
+    use crate::{Spec, Stop, Url};
+
+    /// What the server has done: bytes to receive, and whether it has closed and reset the
+    /// connection.
+    #[derive(Debug, Default)]
+    struct Script {
+        reply: Vec<u8>,
+        is_closed: bool,
+        is_reset: bool,
+    }
+
+    #[derive(Debug)]
+    struct Scripted(OwnedFd, Arc<Mutex<Script>>);
+
+    impl Transport for Scripted {
+        type Config = Arc<Mutex<Script>>;
+
+        fn new(socket: OwnedFd, script: &Self::Config) -> io::Result<Self> {
+            *script.lock().unwrap() = Script::default();
+            Ok(Self(socket, script.clone()))
+        }
+
+        fn socket(&self) -> &OwnedFd {
+            &self.0
+        }
+
+        fn handshake(&mut self) -> io::Result<HandshakeProgress> {
+            Ok(HandshakeProgress::Established(None))
+        }
+
+        fn send(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
+            Ok(bytes.len())
+        }
+
+        fn recv(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
+            let mut script = self.1.lock().unwrap();
+            let reply = std::mem::take(&mut script.reply);
+            buffer[..reply.len()].copy_from_slice(&reply);
+            if reply.is_empty() && !script.is_closed { Err(Errno::AGAIN) } else { Ok(reply.len()) }
+        }
+
+        fn is_emptied(&self, _: usize, _: usize) -> bool {
+            true
+        }
+
+        fn has_refused_bytes(&self) -> bool {
+            self.1.lock().unwrap().is_reset
+        }
+    }
+
+    #[test]
+    fn a_reset_may_follow_the_end_of_a_kept_connection_after_a_round_trip() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let _listener = UnixListener::bind(&path).unwrap();
+        let url = Url::parse(&format!("http+unix://{}:/", path.display())).unwrap();
+        for (method, is_reset, counts) in
+            [("GET", true, (1, 0)), ("GET", false, (0, 1)), ("POST", true, (0, 1))]
+        {
+            let spec = Spec {
+                connections: 1,
+                threads: 1,
+                stop: Stop::Requests(3),
+                method: method.to_owned(),
+                ..Spec::new(url.clone())
+            };
+            let begin = Instant::now();
+            clock::set(begin);
+            let mut state = thread_state(&spec, begin);
+            let requests = Requests::of(&spec).unwrap().http().unwrap();
+            let session = Http1::new(requests.first(), Inspection::default());
+            let script = Arc::new(Mutex::new(Script::default()));
+            let requests = requests.for_connection(None);
+            let mut connection =
+                LoadConnection::<_, Scripted>::new(0, session, requests, script.clone());
+            connection.begin(begin, &mut state);
+            let replied = begin + Duration::from_millis(30);
+            clock::set(replied);
+            script.lock().unwrap().reply = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_vec();
+            connection.ready(EventFlags::IN, replied, &mut state);
+            state.idle = None;
+            connection.go_on(replied, &mut state);
+            script.lock().unwrap().is_closed = true;
+            connection.ready(EventFlags::IN | CLOSING, replied, &mut state);
+            if method == "GET" {
+                assert_eq!((state.tally.resent, state.tally.failed), (0, 0), "waits for a reset");
+                script.lock().unwrap().is_reset = is_reset;
+                let later = replied + Duration::from_millis(30);
+                clock::set(later);
+                if is_reset {
+                    connection.ready(CLOSING, later, &mut state);
+                } else {
+                    connection.woken(later, &mut state);
+                }
+            }
+            let got = (state.tally.resent, state.tally.failed);
+            assert_eq!((state.tally.completed, got), (1, counts), "{method} {is_reset}");
         }
     }
 }

@@ -32,7 +32,7 @@ const LONGEST: usize = 4096;
 
 impl SharedJar {
     /// Stores the cookie of a `Set-Cookie` field, or removes the stored cookie if the field deletes
-    /// it. The cookie's domain is ignored, because a run loads one server. A field that is too long
+    /// it. The cookie's domain is ignored, because a connection has one server. A field that is too long
     /// or has no name is ignored as a whole.
     pub fn store(&self, field: &[u8]) {
         let mut parts = field.split(|&b| b == b';').map(<[u8]>::trim_ascii);

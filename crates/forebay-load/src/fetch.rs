@@ -70,7 +70,7 @@ pub fn fetch(
     match url.protocol() {
         Protocol::Http | Protocol::Https => exchange(
             stream,
-            Http1::new(requests.http().map_err(FetchError::Request)?.first(), false, sink),
+            Http1::new(requests.http().map_err(FetchError::Request)?.first(), sink),
             &deadline,
         ),
         Protocol::Ws | Protocol::Wss => {
@@ -95,16 +95,12 @@ pub fn fetch(
         }
         Protocol::Ajp => exchange(
             stream,
-            AjpClient::new(requests.ajp().map_err(FetchError::Request)?.first(), false, sink),
+            AjpClient::new(requests.ajp().map_err(FetchError::Request)?.first(), sink),
             &deadline,
         ),
         Protocol::Fastcgi => exchange(
             stream,
-            FastcgiClient::new(
-                requests.fastcgi().map_err(FetchError::Request)?.first(),
-                false,
-                sink,
-            ),
+            FastcgiClient::new(requests.fastcgi().map_err(FetchError::Request)?.first(), sink),
             &deadline,
         ),
         Protocol::Scgi | Protocol::Uwsgi => exchange(

@@ -11,10 +11,11 @@
 //! - `waiting` waits for events;
 //! - `connection` is the state machine of a connection with one request at a time; `mux` is that of
 //!   a connection with several requests at once;
-//! - `dialling` opens connections; `transport` sends and receives over a plain socket, with `tls`,
+//! - `dialling` opens connections, perhaps to another address (`connect_to`); `transport` sends and receives over a plain socket, with `tls`,
 //!   or as datagrams of QUIC (`tls/quic.rs`);
 //! - `series` keeps the counts of each second, and `against` compares two runs by their seconds;
 //! - `live` passes the counts of each second to a view of the running load;
+//! - `servers` divides a load among several servers;
 //! - `shard` and `merge` divide a load among machines and add up its results;
 //! - `replay` reads logs; `replay_order` and `schedule` have the order and times of the logged
 //!   requests;
@@ -26,6 +27,7 @@
 //!   results;
 //! - `request` encodes the requests, `mix` chooses the next one, `inspection` checks the reply, and
 //!   `grpc` reads the status of a gRPC reply;
+//! - `backlog` finds a server that is too slow for the rate;
 //! - `slow` has the pace of slow peers, `failures` the kinds of failures.
 //!
 //! [`Turns`] divides a load into several parts (turns) and keeps the connections open between them.
@@ -34,9 +36,11 @@
 #![forbid(unsafe_code)]
 
 mod against;
+mod backlog;
 mod budget;
 mod capacity;
 mod clock;
+mod connect_to;
 mod connection;
 mod control;
 mod cookies;
@@ -66,6 +70,7 @@ mod scenario;
 mod schedule;
 mod search;
 mod series;
+mod servers;
 mod shard;
 #[cfg(test)]
 mod simulation;
@@ -86,6 +91,7 @@ mod worker;
 
 pub use against::{MetricRatio, RunComparison, RunDecision, differs};
 pub use capacity::{Capacity, Search, Step, StepDisturbance, find_rate};
+pub use connect_to::ConnectTo;
 pub use control::Control;
 pub use error::Error;
 pub use failures::Failures;
@@ -106,6 +112,7 @@ pub use run::{Turns, run};
 pub use scenario::{
     Expectation, Extraction, Pattern, ReplyPart, Scenario, ScenarioPlan, ScenarioStep, ThinkTime,
 };
+pub use servers::ServerCounts;
 pub use shard::{Shard, ShardRun};
 pub use slow::{SlowCounts, SlowPeers};
 pub use spec::{Arrivals, Check, Lifetime, Part, Rate, Second, Spec, Stop, TlsOptions};

@@ -182,7 +182,7 @@ struct Window {
 }
 
 impl Window {
-    fn of(results: &[(String, Outcome)]) -> Result<Self, String> {
+    fn times(results: &[(String, Outcome)]) -> Self {
         let times = results.iter().map(|(_, run)| {
             let start = since_1970(run.started_at);
             (start, start + run.duration.as_secs_f64())
@@ -190,12 +190,16 @@ impl Window {
         let (starts, ends): (Vec<f64>, Vec<f64>) = times.unzip();
         let least = |times: &[f64]| times.iter().copied().fold(f64::INFINITY, f64::min);
         let most = |times: &[f64]| times.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let window = Self {
+        Self {
             first_start: least(&starts),
             last_start: most(&starts),
             first_end: least(&ends),
             last_end: most(&ends),
-        };
+        }
+    }
+
+    fn of(results: &[(String, Outcome)]) -> Result<Self, String> {
+        let window = Self::times(results);
         if window.last_start - window.first_start > WIDEST_S {
             return Err("the runs started more than a day apart, so they are not one load; to \
                         compare two runs, use `forebay bench --against`"
@@ -247,6 +251,11 @@ fn check_counts(outcome: &Outcome) -> Result<(), String> {
     let iterations = outcome.iterations.iter();
     let counts = counts.chain(iterations.flat_map(|i| [i.completed, i.failed, i.interrupted]));
     let counts = counts.chain(outcome.stages.iter().flat_map(|s| [s.completed, s.failed]));
+    let servers =
+        outcome.servers.iter().flat_map(|s| [s.completed, s.failed, s.connections as u64]);
+    let counts = counts.chain(servers);
+    let kinds = outcome.servers.iter().flat_map(|s| s.failures.by_kind().map(|(_, n)| n));
+    let counts = counts.chain(kinds);
     let kinds = outcome.parts.iter().flat_map(|part| part.failures.by_kind().map(|(_, n)| n));
     let counts = counts.chain(kinds);
     let parts = outcome.parts.iter().flat_map(|part| [part.completed, part.failed]);
@@ -296,6 +305,11 @@ fn check_same(first: &Outcome, other: &Outcome) -> Result<(), String> {
     if !first.parts.iter().map(key).eq(other.parts.iter().map(key)) {
         return Err("it mixed other requests, or other weights, than".to_owned());
     }
+    let servers =
+        |run: &Outcome| -> Vec<_> { run.servers.iter().map(|s| s.server.clone()).collect() };
+    if servers(first) != servers(other) {
+        return Err("it loaded other servers than".to_owned());
+    }
     if first.rate.map(|rate| rate.arrivals) != other.rate.map(|rate| rate.arrivals) {
         return Err("it had another distribution of requests in time than".to_owned());
     }
@@ -334,6 +348,12 @@ fn check_shards(results: &[(String, Outcome)]) -> Result<Vec<String>, String> {
         doubts.push("some results are shards, and others are not".to_owned());
     }
     Ok(doubts)
+}
+
+/// Adds up results of runs that began at about the same time.
+pub(crate) fn add_up(results: Vec<(String, Outcome)>) -> Outcome {
+    let window = Window::times(&results);
+    sum(results, &window)
 }
 
 /// Adds up the results.
@@ -385,6 +405,11 @@ fn sum(results: Vec<(String, Outcome)>, window: &Window) -> Outcome {
             sum.parts = run.parts;
         } else {
             sum.parts.iter_mut().zip(run.parts).for_each(|(sum, part)| sum.add(part));
+        }
+        if sum.servers.is_empty() {
+            sum.servers = run.servers;
+        } else {
+            sum.servers.iter_mut().zip(&run.servers).for_each(|(sum, run)| sum.add(run));
         }
         if sum.stages.is_empty() {
             sum.stages = run.stages;

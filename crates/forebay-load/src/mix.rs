@@ -95,8 +95,8 @@ impl Mix {
 
     /// Returns the schedule of a replayed log that determines the due times. Returns `None` if no
     /// log is replayed, or if the log determines only the order of the requests.
-    pub fn schedule(&mut self) -> Option<&mut Schedule> {
-        self.schedule.as_deref_mut().filter(|schedule| schedule.is_paced())
+    pub fn schedule(&self) -> Option<&Schedule> {
+        self.schedule.as_deref().filter(|schedule| schedule.is_paced())
     }
 
     /// Returns true if `request` may be sent again on another connection.

@@ -683,9 +683,9 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
     /// Returns true if the server closed this connection before it read the active requests, so
     /// that they can be sent on another connection. All of these conditions must hold:
     ///
-    /// - The connection has carried a reply, and has ended without a read error.
+    /// - The connection has carried a reply.
     /// - Every active request started after the server's last bytes, and may be sent twice.
-    /// - A write failed, the session ended in an orderly way, or the server's kernel refused bytes.
+    /// - A write failed, the session ended in an orderly way, or the server left bytes unread.
     fn was_idle(&self, ending: &Ending<'_>, state: &ThreadState) -> bool {
         let Some(transport) = &self.transport else { return false };
         // If the session has ended, the last counted read may have contained only this end. Such a
@@ -699,8 +699,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
             stream.state != MuxStreamState::UnderWay || stream.reads >= reads && may_resend
         };
         let is_refused = self.write_error.is_some()
-            || is_orderly.unwrap_or_else(|| transport.has_refused_bytes());
-        self.used && ending.0.is_none() && is_refused && self.streams.all.iter().all(is_late)
+            || is_orderly.unwrap_or_else(|| ending.leaves_bytes_unread(transport));
+        self.used && is_refused && self.streams.all.iter().all(is_late)
     }
 
     fn fail_all(&mut self, failure: Failure, why: &dyn fmt::Display, state: &mut ThreadState) {

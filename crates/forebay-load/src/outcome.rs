@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::latency_json::latency_json;
 use crate::{
-    Arrivals, Failures, GrpcCounts, IterationCounts, Protocol, Rate, ReplayRun, Second, Shard,
-    ShardRun, SlowCounts, StageCounts,
+    Arrivals, Failures, GrpcCounts, IterationCounts, Protocol, Rate, ReplayRun, Second,
+    ServerCounts, Shard, ShardRun, SlowCounts, StageCounts,
 };
 
 /// Results of a run.
@@ -25,7 +25,8 @@ pub struct Outcome {
     /// Wanted rate; `None` for a closed loop.
     pub rate: Option<Rate>,
     /// Share of the wanted rate that was missed: the delay of the plan at the end, divided by the
-    /// duration.
+    /// duration; or the share of due requests by which the backlog grew in the second half of the run
+    /// or of a stage, if this is more.
     pub shortfall: f64,
     /// Age of the oldest request that was still active at the end.
     pub oldest_in_flight: Duration,
@@ -49,6 +50,8 @@ pub struct Outcome {
     pub requests: Requests,
     /// Counts of each request of a mixed load; empty if all requests are equal.
     pub parts: Vec<PartCounts>,
+    /// Counts of each server, if there are several.
+    pub servers: Vec<ServerCounts>,
     /// Counts of the iterations of each scenario; empty without scenarios.
     pub iterations: Vec<IterationCounts>,
     /// Numbers of bytes received.
@@ -164,6 +167,8 @@ const SHORTFALL: f64 = 0.05;
 /// Delay of the plan that every run may have. In a short run, each pause of the machine delays the
 /// plan by a large share of the duration.
 const BEHIND: Duration = Duration::from_millis(100);
+/// Delay that the scheduler of a machine may cause.
+const SCHEDULING: Duration = Duration::from_millis(50);
 
 /// Maximum age of an active request at the end of a run. An older request is overdue.
 const OVERDUE: Duration = Duration::from_secs(1);
@@ -187,6 +192,7 @@ impl Default for Outcome {
             duration: Duration::ZERO,
             requests: Requests::default(),
             parts: Vec::new(),
+            servers: Vec::new(),
             iterations: Vec::new(),
             bytes: Bytes::default(),
             latency: Latency::new(),
@@ -250,6 +256,7 @@ impl Outcome {
             }
             problems.push(text);
         }
+        problems.extend(self.servers.iter().flat_map(ServerCounts::problems));
         if self.is_overdue() && self.slow.is_none() {
             problems.push(format!(
                 "{in_flight} requests were in flight at the end, one of them for {:.1} s",
@@ -277,8 +284,25 @@ impl Outcome {
     /// Returns true if the load missed more than 5 % of the wanted rate, and was more than 100 ms
     /// late at its end.
     pub fn has_missed_rate(&self) -> bool {
-        let behind = self.duration.mul_f64(self.shortfall.clamp(0.0, 1.0));
-        self.shortfall > SHORTFALL && behind > BEHIND
+        self.shortfall > SHORTFALL && self.behind() > BEHIND
+    }
+
+    /// Returns a message if the load missed more than 5 % of the wanted rate, but is so short that a
+    /// pause of this machine can be the reason.
+    pub fn rate_doubt(&self) -> Option<String> {
+        let is_doubtful =
+            self.shortfall > SHORTFALL && (SCHEDULING..=BEHIND).contains(&self.behind());
+        is_doubtful.then(|| {
+            let percent = self.shortfall * 100.0;
+            format!(
+                "the rate was missed by {percent:.0} %, in a run of {:.2?}: use a longer one (-d)",
+                self.duration
+            )
+        })
+    }
+
+    fn behind(&self) -> Duration {
+        self.duration.mul_f64(self.shortfall.clamp(0.0, 1.0))
     }
 
     /// Returns true if a request was overdue at the end: active for more than a second, and for
@@ -349,6 +373,7 @@ impl Outcome {
                 "grpc": grpc.as_ref().map(GrpcCounts::to_json),
             },
             "requests_by_url": self.parts.iter().map(PartCounts::to_json).collect::<Vec<_>>(),
+            "servers": self.servers.iter().map(ServerCounts::to_json).collect::<Vec<_>>(),
             "iterations": self.iterations.iter().map(IterationCounts::to_json).collect::<Vec<_>>(),
             "first_failure": self.first_failure,
             "gave_up": self.gave_up,
@@ -409,6 +434,7 @@ impl Outcome {
             duration: seconds(json, "duration_s")?,
             requests: Requests::from_json(requests)?,
             parts: parts(json)?,
+            servers: servers(json)?,
             iterations: iterations(json)?,
             bytes: Bytes {
                 read: count(&json["bytes"], "read")?,
@@ -592,6 +618,11 @@ fn iterations(json: &Value) -> Result<Vec<IterationCounts>, String> {
     json["iterations"].as_array().into_iter().flatten().map(IterationCounts::from_json).collect()
 }
 
+/// Parses the counts of each server. Reports of older versions have none.
+fn servers(json: &Value) -> Result<Vec<ServerCounts>, String> {
+    json["servers"].as_array().into_iter().flatten().map(ServerCounts::from_json).collect()
+}
+
 /// Parses the counts of each request of a mixed load. Returns no counts for a report of `compare`,
 /// which does not contain them.
 fn parts(json: &Value) -> Result<Vec<PartCounts>, String> {
@@ -650,7 +681,7 @@ fn started_at(json: &Value) -> Option<SystemTime> {
     json["started_at"].as_str()?.parse::<jiff::Timestamp>().ok().map(SystemTime::from)
 }
 
-fn count(json: &Value, name: &str) -> Result<u64, String> {
+pub(crate) fn count(json: &Value, name: &str) -> Result<u64, String> {
     json[name].as_u64().ok_or_else(|| name.to_owned())
 }
 
@@ -714,6 +745,18 @@ mod tests {
                 failed: 1,
                 interrupted: 4,
                 time: Box::new(latency.clone()),
+            }],
+            servers: vec![ServerCounts {
+                server: "h:81".to_owned(),
+                connections: 2,
+                rate: Some(50.0),
+                shortfall: 0.25,
+                has_missed_rate: true,
+                duration: Duration::from_secs(2),
+                completed: 3,
+                failed: 1,
+                failures: Failures { read: 1, ..Failures::default() },
+                latency: Box::new(latency.clone()),
             }],
             parts: vec![PartCounts {
                 name: Some("login".to_owned()),

@@ -6,7 +6,7 @@ use crate::ramp::RampPlan;
 use crate::{Arrivals, Rate, Shard, Spec};
 
 /// Source of the due times of a thread's requests, in a closed or an open loop.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Pacer {
     /// Closed loop: the next request on a connection is due when this time has passed since the
     /// reply.
@@ -22,7 +22,7 @@ pub(crate) enum Pacer {
 }
 
 /// Generator of the gaps between the due times of one thread's requests, in an open loop.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Plan {
     gap: Duration,
     arrivals: Arrivals,

@@ -60,6 +60,12 @@ impl Ramp {
         self.area() / self.time().as_secs_f64().max(1e-9)
     }
 
+    /// Returns each stage with the value at its start.
+    pub(crate) fn steps(&self) -> impl Iterator<Item = (f64, RampStage)> + '_ {
+        let starts = self.stages.iter().map(|stage| stage.target);
+        [self.from].into_iter().chain(starts).zip(self.stages.iter().copied())
+    }
+
     /// Returns the highest rate or number of connections.
     pub fn highest(&self) -> f64 {
         self.stages.iter().map(|stage| stage.target).fold(self.from, f64::max)
@@ -69,6 +75,20 @@ impl Ramp {
     /// requests.
     fn area(&self) -> f64 {
         self.segments().last().map_or(0.0, |last| last.before + last.area())
+    }
+
+    /// Returns the number of requests that are due until `time`, in seconds since the start.
+    pub(crate) fn requests_until(&self, time: f64) -> f64 {
+        let segment = self.segments().into_iter().rfind(|segment| segment.start <= time);
+        segment.map_or(0.0, |segment| segment.before + segment.area_until(time - segment.start))
+    }
+
+    /// Returns the time in seconds until which `requests` requests are due: the inverse of
+    /// [`requests_until`](Self::requests_until).
+    pub(crate) fn time_of(&self, requests: f64) -> f64 {
+        let is_last = |segment: &Segment| segment.time > 0.0 && segment.before <= requests;
+        let segment = self.segments().into_iter().rfind(is_last);
+        segment.map_or(0.0, |segment| segment.time_of(requests))
     }
 
     fn segments(&self) -> Vec<Segment> {
@@ -101,6 +121,13 @@ impl Segment {
         (self.from + self.to) / 2.0 * self.time
     }
 
+    /// Returns the area of the first part of the stage.
+    fn area_until(&self, time: f64) -> f64 {
+        let time = time.clamp(0.0, self.time);
+        let slope = if self.time > 0.0 { (self.to - self.from) / self.time } else { 0.0 };
+        (self.from + slope * time / 2.0) * time
+    }
+
     /// Returns the due time of the request at `place`, in seconds since the start of the ramp. At
     /// this time, the integral of the ramp reaches `place`. `place` must be in this stage.
     fn time_of(&self, place: f64) -> f64 {
@@ -131,7 +158,7 @@ impl Segment {
 /// The integral of the ramp from its start to a time is the number of requests that are due until
 /// then. The place of a request is the value of this integral at its due time. Equal gaps between
 /// places give the rate of the ramp. Exponential gaps give a Poisson process with this rate.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct RampPlan {
     segments: Vec<Segment>,
     start: Instant,

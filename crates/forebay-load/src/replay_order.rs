@@ -28,6 +28,26 @@ pub struct ReplayRun {
 }
 
 impl Replay {
+    /// Returns the time from the start at which request `number` of the log is due. After its last
+    /// entry, the log starts again. Returns `None` if the log does not determine the times.
+    pub(crate) fn due(&self, number: u64) -> Option<Duration> {
+        let length = self.entries.len() as u64;
+        let (lap, position) = (number / length, number % length);
+        let (_, time) = self.entries[position as usize];
+        let time = time.as_secs_f64() + self.period() * lap as f64;
+        Some(Duration::try_from_secs_f64(time / self.speed?).unwrap_or(Duration::MAX))
+    }
+
+    /// Returns the time in seconds from one start of the log to the next: the time of its last
+    /// request, plus the mean gap between its requests. Returns 1 for a log with a single request.
+    fn period(&self) -> f64 {
+        let length = self.entries.last().map_or(0.0, |(_, time)| time.as_secs_f64());
+        match self.entries.len() {
+            0 | 1 => 1.0,
+            count => length + (length / (count - 1) as f64).max(1e-3),
+        }
+    }
+
     /// Returns the number of requests that can be sent, and the number of lines that cannot.
     pub fn summary(&self) -> ReplayRun {
         let skipped = self.skipped.values().map(|(count, _)| count).sum();

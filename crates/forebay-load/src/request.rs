@@ -5,18 +5,21 @@ use std::sync::Arc;
 use forebay_client::{
     AjpRequest, Gateway, Http2Request, Http3Request, HttpRequest, WEBSOCKET_KEY, WebSocketRequest,
 };
-use forebay_wire::http1::{HeadError, Http1Limits, is_field_value, is_token};
+use forebay_wire::http1::{HeadError, Http1Limits, is_field_value, is_token, list_has};
 
 use crate::grpc;
 use crate::template::{Encode, Names, RequestSource, Template};
 use crate::{Error, Protocol, Spec};
 
 /// Header fields that users cannot set, each with the reason for the error message.
-const OWN_FIELDS: [(&str, &str); 3] = [
-    ("content-length", "it is computed from the body"),
-    ("transfer-encoding", "the body is sent with its length"),
-    ("expect", "100-continue is not available"),
-];
+const OWN_FIELDS: [(&str, &str); 1] = [("content-length", "it is computed from the body")];
+
+/// Header fields that change how a request is sent over HTTP/1.1, each with its only value.
+const FRAMING_FIELDS: [(&str, &str); 2] =
+    [("transfer-encoding", "chunked"), ("expect", "100-continue")];
+
+/// Maximum size of the chunks of a body.
+const CHUNK: usize = 16 << 10;
 
 /// Header fields that HTTP/2 and HTTP/3 forbid (RFC 9113 section 8.2.2, RFC 9114 section 4.2).
 const CONNECTION_FIELDS: [&str; 5] =
@@ -40,6 +43,8 @@ struct Converter {
     messages: usize,
     gateway: Gateway,
     keepalive: bool,
+    /// True if a request has a `Connection` field or one of [`FRAMING_FIELDS`].
+    has_framing_field: bool,
 }
 
 /// Encoded request.
@@ -52,17 +57,25 @@ struct Encoded {
     /// Message that a WebSocket sends after the handshake, or bytes for `tcp`.
     message: Vec<u8>,
     to_head: bool,
+    /// False if the connection is not used again after the reply.
+    keepalive: bool,
+    /// Length of the head, if the body waits for `100 Continue`.
+    expects: Option<usize>,
 }
 
 impl Requests {
     pub fn of(spec: &Spec) -> Result<Self, Error> {
         let protocol = spec.url.protocol();
         check_gateway(protocol, &spec.gateway)?;
+        let fields = spec.parts.iter().flat_map(|part| &part.headers).chain(&spec.headers);
         let converter = Converter {
             protocol,
             messages: spec.messages,
             gateway: spec.gateway.clone(),
             keepalive: spec.keepalive,
+            has_framing_field: fields.into_iter().any(|(name, _)| {
+                name.eq_ignore_ascii_case("connection") || framing_value(name).is_some()
+            }),
         };
         let (mut all, mut templates) = (Vec::new(), Vec::new());
         let plain = spec.without_parts();
@@ -85,6 +98,11 @@ impl Requests {
                 templates.push(template);
             }
             all.push(converter.convert(http, message, request.method == "HEAD")?);
+        }
+        if spec.streams > 1 && all.iter().any(|request| !request.keepalive) {
+            let why = "after a request with `Connection: close`, a connection carries no other: \
+                       leave out the field or the streams";
+            return Err(Error::Invalid(why.to_owned()));
         }
         // Without placeholders, cookies and scenarios, all copies of a request are equal. The
         // request is then encoded only once, and needs no template.
@@ -124,7 +142,10 @@ impl Requests {
 
     /// Returns the requests for an HTTP/1.1, SCGI or uwsgi connection.
     pub fn http(&self) -> Result<RequestSource<HttpRequest>, Error> {
-        self.source(|each| Ok(HttpRequest { bytes: each.bytes.clone(), to_head: each.to_head }))
+        self.source(|each| {
+            let Encoded { to_head, keepalive, expects, .. } = *each;
+            Ok(HttpRequest { bytes: each.bytes.clone(), to_head, keepalive, expects })
+        })
     }
 
     pub fn http2(&self) -> Result<RequestSource<Arc<Http2Request>>, Error> {
@@ -192,8 +213,24 @@ impl Converter {
     }
 
     /// Converts an HTTP/1.1 request to the encoding of the protocol.
-    fn convert(&self, http: Vec<u8>, message: Vec<u8>, to_head: bool) -> Result<Encoded, Error> {
-        let (gateway, keepalive) = (&self.gateway, self.keepalive);
+    fn convert(
+        &self,
+        mut http: Vec<u8>,
+        message: Vec<u8>,
+        to_head: bool,
+    ) -> Result<Encoded, Error> {
+        let gateway = &self.gateway;
+        let (mut keepalive, mut expects) = (self.keepalive, None);
+        if self.has_framing_field {
+            let head = memchr::memmem::find(&http, b"\r\n\r\n").map_or(http.len(), |at| at + 4);
+            let has = |name: &str, option: &str| lists(&http[..head], name, option);
+            keepalive &= !has("connection", "close");
+            let is_chunked = has("transfer-encoding", "chunked");
+            expects = (has("expect", "100-continue") && http.len() > head).then_some(head);
+            if is_chunked {
+                http = chunked(&http, head);
+            }
+        }
         let mut ajp = AjpRequest::default();
         let bytes = match self.protocol {
             Protocol::Http | Protocol::Https | Protocol::H2c | Protocol::H2 => http,
@@ -210,13 +247,43 @@ impl Converter {
             Protocol::Uwsgi => forebay_client::uwsgi_request(&http, gateway)
                 .map_err(|error| Error::Invalid(error.to_string()))?,
             Protocol::Ajp => {
-                ajp = forebay_client::ajp_request(&http, gateway)
+                ajp = forebay_client::ajp_request(&http, gateway, keepalive)
                     .map_err(|error| Error::Invalid(error.to_string()))?;
                 Vec::new()
             }
         };
-        Ok(Encoded { bytes: bytes.into(), ajp: ajp.into(), message, to_head })
+        Ok(Encoded { bytes: bytes.into(), ajp: ajp.into(), message, to_head, keepalive, expects })
     }
+}
+
+/// Returns true if a field `name` of an HTTP/1.1 head has `option` in its list. A request may have
+/// fields that a strict parser refuses, because users test servers with them.
+fn lists(head: &[u8], name: &str, option: &str) -> bool {
+    head.split(|&b| b == b'\n').any(|line| {
+        let mut parts = line.splitn(2, |&b| b == b':');
+        let is_named = parts.next().is_some_and(|n| n.eq_ignore_ascii_case(name.as_bytes()));
+        is_named
+            && parts.next().is_some_and(|value| list_has(value.trim_ascii_end(), option.as_bytes()))
+    })
+}
+
+/// Returns the request with its body in chunks. `head` is the length of its head.
+fn chunked(http: &[u8], head: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(http.len() + http.len() / 1024 + 16);
+    out.extend_from_slice(&http[..head]);
+    for chunk in http[head..].chunks(CHUNK) {
+        out.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+        out.extend_from_slice(chunk);
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(b"0\r\n\r\n");
+    out
+}
+
+/// Returns the only value of a field that changes how a request is sent.
+fn framing_value(name: &str) -> Option<&'static str> {
+    let field = FRAMING_FIELDS.iter().find(|(other, _)| other.eq_ignore_ascii_case(name));
+    field.map(|(_, value)| *value)
 }
 
 /// Rejects options of `Gateway` that the protocol does not support.
@@ -252,8 +319,18 @@ fn http_request(spec: &Spec) -> Result<Vec<u8>, Error> {
     if !given("user-agent") {
         field("User-Agent", concat!("forebay/", env!("CARGO_PKG_VERSION")));
     }
+    let mut is_chunked = false;
     for (name, value) in &spec.headers {
         check_field(name, value)?;
+        check_framing_field(name, value, spec.url.protocol())?;
+        if name.eq_ignore_ascii_case("transfer-encoding") {
+            is_chunked = true;
+            continue;
+        }
+        // Without a body, there is nothing to wait for (RFC 9110, section 10.1.1).
+        if name.eq_ignore_ascii_case("expect") && spec.body.is_empty() {
+            continue;
+        }
         if spec.url.protocol().has_streams() {
             check_http2_field(name, value)?;
         }
@@ -264,7 +341,11 @@ fn http_request(spec: &Spec) -> Result<Vec<u8>, Error> {
     }
     // For these methods, a server may require a length even if the body is empty.
     if !spec.body.is_empty() || matches!(spec.method.as_str(), "POST" | "PUT" | "PATCH") {
-        field("Content-Length", &spec.body.len().to_string());
+        if is_chunked {
+            field("Transfer-Encoding", "chunked");
+        } else {
+            field("Content-Length", &spec.body.len().to_string());
+        }
     }
     bytes.extend_from_slice(b"\r\n");
     bytes.extend_from_slice(&spec.body);
@@ -358,6 +439,20 @@ fn check_field(name: &str, value: &str) -> Result<(), Error> {
         Some((_, why)) => Err(Error::Invalid(format!("leave out the field {name}: {why}"))),
         None => Ok(()),
     }
+}
+
+/// Fails for a field that changes how a request is sent, unless `value` is possible and the protocol
+/// is HTTP/1.1.
+fn check_framing_field(name: &str, value: &str, protocol: Protocol) -> Result<(), Error> {
+    let Some(only) = framing_value(name) else { return Ok(()) };
+    let why = if !matches!(protocol, Protocol::Http | Protocol::Https) {
+        format!("leave out the field {name}, which needs HTTP/1.1")
+    } else if !value.eq_ignore_ascii_case(only) {
+        format!("the field {name} can only have the value {only}, not {value:?}")
+    } else {
+        return Ok(());
+    };
+    Err(Error::Invalid(why))
 }
 
 fn check_http2_field(name: &str, value: &str) -> Result<(), Error> {

@@ -13,6 +13,7 @@ use forebay_client::{
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::backlog::BacklogWindow;
 use crate::budget::RequestBudget;
 use crate::connection::LoadConnection;
 use crate::cookies::SharedJar;
@@ -23,6 +24,7 @@ use crate::pacer::Pacer;
 use crate::ramp::ActiveTimes;
 use crate::request::Requests;
 use crate::series::add_series;
+use crate::servers::run_servers;
 use crate::tally::{IterationTally, PartTally, Tally};
 use crate::target::ServerAddresses;
 use crate::template::{RequestSource, Values};
@@ -40,6 +42,9 @@ use crate::{
 /// may limit the rate.
 const SATURATION: f64 = 0.85;
 
+/// Shortest window of a turn in which the growth of the backlog is measured.
+const LEAST_WINDOW: Duration = Duration::from_millis(500);
+
 /// Number of files that a run may open in addition to its connections and to two files per thread.
 const SPARE_FILES: u64 = 64;
 
@@ -50,7 +55,10 @@ const SPARE_FILES: u64 = 64;
 /// never accepted a connection, or the system refuses threads or files. Failed requests are no
 /// error; the outcome counts them.
 pub fn run(spec: &Spec, control: &Control) -> Result<Outcome, Error> {
-    crew(spec)?.run(spec, false, control)
+    if spec.has_servers() {
+        return run_servers(spec, control);
+    }
+    crew(spec)?.run(spec, LoadThreads::default(), control)
 }
 
 /// Load that runs in several turns. Its connections stay open and idle between turns.
@@ -82,13 +90,27 @@ impl Turns {
     ) -> Result<Outcome, Error> {
         (self.spec.stop, self.spec.rate) = (stop, rate);
         self.spec.validate()?;
-        self.crew.run(&self.spec, true, control)
+        self.crew.run(&self.spec, LoadThreads { drains: true, first: 0 }, control)
     }
 }
 
 /// Group of load threads with their connections, for any protocol.
-trait Crew: Send {
-    fn run(&mut self, spec: &Spec, drains: bool, control: &Control) -> Result<Outcome, Error>;
+pub(crate) trait Crew: Send {
+    fn run(
+        &mut self,
+        spec: &Spec,
+        threads: LoadThreads,
+        control: &Control,
+    ) -> Result<Outcome, Error>;
+}
+
+/// Settings of the load threads of a turn.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LoadThreads {
+    /// Waits at the end of the turn for the replies to active requests.
+    pub drains: bool,
+    /// Index of the first thread, for the live view.
+    pub first: usize,
 }
 
 struct WorkerCrew<C> {
@@ -96,8 +118,12 @@ struct WorkerCrew<C> {
     target: Arc<ServerAddresses>,
 }
 
-fn crew(spec: &Spec) -> Result<Box<dyn Crew>, Error> {
+pub(crate) fn crew(spec: &Spec) -> Result<Box<dyn Crew>, Error> {
     spec.validate()?;
+    if spec.has_servers() {
+        let why = "the URLs are of several servers, which is only possible for a single run";
+        return Err(Error::Invalid(why.to_owned()));
+    }
     if spec.url.protocol() == Protocol::Http3 {
         return http3_crew(spec);
     }
@@ -118,9 +144,7 @@ fn crew_over<T: Transport + 'static>(
     let keepalive = requests.keepalive();
     match spec.url.protocol() {
         Protocol::Http | Protocol::Https => {
-            single_crew::<_, T>(spec, requests.http()?, config, |request, inspection| {
-                Http1::new(request, keepalive, inspection)
-            })
+            single_crew::<_, T>(spec, requests.http()?, config, Http1::new)
         }
         Protocol::Ws | Protocol::Wss => {
             single_crew::<_, T>(spec, requests.websocket()?, config, |request, inspection| {
@@ -144,15 +168,9 @@ fn crew_over<T: Transport + 'static>(
             })
         }
         Protocol::Fastcgi => {
-            single_crew::<_, T>(spec, requests.fastcgi()?, config, |request, inspection| {
-                FastcgiClient::new(request, keepalive, inspection)
-            })
+            single_crew::<_, T>(spec, requests.fastcgi()?, config, FastcgiClient::new)
         }
-        Protocol::Ajp => {
-            single_crew::<_, T>(spec, requests.ajp()?, config, |request, inspection| {
-                AjpClient::new(request, keepalive, inspection)
-            })
-        }
+        Protocol::Ajp => single_crew::<_, T>(spec, requests.ajp()?, config, AjpClient::new),
         Protocol::Scgi | Protocol::Uwsgi => {
             single_crew::<_, T>(spec, requests.http()?, config, AppServer::new)
         }
@@ -280,7 +298,12 @@ impl<C: Drive + Send> WorkerCrew<C> {
 }
 
 impl<C: Drive + Send> Crew for WorkerCrew<C> {
-    fn run(&mut self, spec: &Spec, drains: bool, control: &Control) -> Result<Outcome, Error> {
+    fn run(
+        &mut self,
+        spec: &Spec,
+        LoadThreads { drains, first }: LoadThreads,
+        control: &Control,
+    ) -> Result<Outcome, Error> {
         let threads = self.workers.len();
         let (start, started_at) = (Instant::now(), SystemTime::now());
         let end = match spec.stop {
@@ -295,7 +318,21 @@ impl<C: Drive + Send> Crew for WorkerCrew<C> {
                 Box::new(ActiveTimes::new(ramp, start, (index, threads), shard))
             });
             let stage_ends = stage_ends(spec, start);
-            Share { thread: index, budget, pacer, active_times, stage_ends, start, end, drains }
+            let windows = BacklogWindow::all(spec);
+            // Before a turn, there is no backlog. In a short turn, it grows until its end.
+            let is_measured = |window: &BacklogWindow| !drains || window.length() >= LEAST_WINDOW;
+            let windows = windows.into_iter().filter(is_measured).collect();
+            Share {
+                thread: first + index,
+                budget,
+                pacer,
+                active_times,
+                stage_ends,
+                windows,
+                start,
+                end,
+                drains,
+            }
         });
         let finished = run_threads(self.workers.iter_mut().zip(shares), control)?;
         if !self.target.reached() && !control.cancelled.load(Ordering::Relaxed) {
@@ -385,6 +422,13 @@ fn sum(spec: &Spec, start: Instant, finished: Vec<Finished>) -> Outcome {
     let oldest_in_flight = finished.iter().map(|thread| thread.oldest).max().unwrap_or_default();
     let shortfall = finished.iter().map(|thread| thread.shortfall).sum::<f64>() / threads as f64;
     let mut tally = Tally::new(0);
+    let backlog = finished.iter().map(|thread| thread.backlog.clone());
+    let backlog = backlog.reduce(|mut sum, thread| {
+        sum.add(&thread);
+        sum
+    });
+    let share = spec.shard.as_ref().map_or(1.0, |shard| 1.0 / f64::from(shard.count));
+    let growth = backlog.map_or(0.0, |backlog| backlog.shortfall(spec.ramp.as_deref(), share));
     let (mut series, mut stages) = (Vec::new(), Vec::new());
     for thread in finished {
         stages.push(thread.stages);
@@ -396,7 +440,7 @@ fn sum(spec: &Spec, start: Instant, finished: Vec<Finished>) -> Outcome {
         method: spec.method.clone(),
         protocol: spec.url.protocol(),
         rate: spec.rate,
-        shortfall,
+        shortfall: shortfall.max(growth),
         oldest_in_flight,
         connections: spec.connections,
         streams: spec.streams,
@@ -473,7 +517,7 @@ fn part(total: usize, parts: usize, index: usize) -> usize {
 }
 
 /// Raises the soft limit of open files as far as needed. Fails if the hard limit is too low.
-fn allow_files(wanted: u64) -> Result<(), Error> {
+pub(crate) fn allow_files(wanted: u64) -> Result<(), Error> {
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
     let wanted = wanted + open + SPARE_FILES;
     let limit = getrlimit(Resource::Nofile);

@@ -70,25 +70,9 @@ impl Schedule {
         let entries = &self.replay.entries;
         let number = number.saturating_mul(self.step).saturating_add(self.first);
         let length = entries.len() as u64;
-        let (lap, position) = (number / length, number % length);
-        let (request, time) = entries[position as usize];
-        let due = self.replay.speed.map(|speed| {
-            let time = time.as_secs_f64() + self.period() * lap as f64;
-            let after = Duration::try_from_secs_f64(time / speed).unwrap_or(LONGEST);
-            self.start + after.min(LONGEST)
-        });
+        let (request, _) = entries[(number % length) as usize];
+        let due = self.replay.due(number).map(|after| self.start + after.min(LONGEST));
         NextRequest { request: request as usize, due }
-    }
-
-    /// Returns the time in seconds from one start of the log to the next: the time of its last
-    /// request, plus the mean gap between its requests. Returns 1 for a log with a single request.
-    fn period(&self) -> f64 {
-        let entries = &self.replay.entries;
-        let length = entries.last().map_or(0.0, |(_, time)| time.as_secs_f64());
-        match entries.len() {
-            0 | 1 => 1.0,
-            count => length + (length / (count - 1) as f64).max(1e-3),
-        }
     }
 
     /// Returns the delay of the replay as a share of the run's duration. If the run ended at the

@@ -8,6 +8,7 @@ use std::time::Duration;
 use forebay_client::{Gateway, ReplyEnd};
 use forebay_stat::Latency;
 
+use crate::servers::server_of;
 use crate::value_table::{divided, has_placeholder};
 use crate::{Error, Protocol, Ramp, Replay, ScenarioPlan, Shard, SlowPeers, Url, ValueTable};
 
@@ -83,7 +84,7 @@ pub struct Spec {
 /// One request of a mixed load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// URL of the request, on the server of the run.
+    /// URL of the request. The URLs of a mixed load may be of several servers.
     pub url: Url,
     /// Method of the request.
     pub method: String,
@@ -114,6 +115,9 @@ pub struct TlsOptions {
     /// PEM file with the trusted certificate authorities; `None` trusts the authorities of this
     /// machine.
     pub ca: Option<PathBuf>,
+    /// Name that the client sends in the handshake, and that the certificate must have; `None` for
+    /// the host of the URL.
+    pub server_name: Option<String>,
     /// Resumes the last TLS session when a connection reconnects.
     pub resume: bool,
 }
@@ -340,6 +344,22 @@ impl Spec {
         })
     }
 
+    /// Returns the time until the last request is due; `None` for a closed loop.
+    pub(crate) fn planned_time(&self) -> Option<Duration> {
+        let replay = self.replay.as_ref().filter(|replay| replay.speed.is_some());
+        match (self.stop, self.rate, replay) {
+            (Stop::Duration(time), Some(_), _) | (Stop::Duration(time), _, Some(_)) => Some(time),
+            (Stop::Requests(n), Some(rate), _) => {
+                Duration::try_from_secs_f64(n as f64 / rate.per_second).ok()
+            }
+            (Stop::Requests(n), None, Some(replay)) => {
+                let shards = self.shard.as_ref().map_or(1, |shard| u64::from(shard.count));
+                replay.due((n - 1).saturating_mul(shards))
+            }
+            (_, None, None) => None,
+        }
+    }
+
     /// Returns true if the session of a connection can carry several requests at once.
     fn is_multiplexed(&self) -> bool {
         let protocol = self.url.protocol();
@@ -441,11 +461,15 @@ impl Spec {
         }
         for part in &self.parts {
             let (ours, theirs) = (&self.url, &part.url);
-            if ours.protocol() != theirs.protocol() || ours.endpoint() != theirs.endpoint() {
+            if ours.protocol() != theirs.protocol() {
                 return Err(Error::Invalid(format!(
-                    "{theirs} is not on the server of {ours}: a run loads one server (to compare \
-                     several, use forebay compare)"
+                    "{theirs} has another protocol than {ours}: a run has one protocol"
                 )));
+            }
+            // A user and a log have one server.
+            let has_order = self.scenario.is_some() || self.replay.is_some();
+            if has_order && server_of(ours) != server_of(theirs) {
+                return Err(Error::Invalid(format!("{theirs} is not on the server of {ours}")));
             }
         }
         if self.parts.iter().any(|part| part.weight == 0) || self.parts.len() > PARTS_LIMIT {

@@ -434,7 +434,8 @@ fn redirected_fields(fields: &[u8], redirect: &Redirect) -> Vec<u8> {
     for line in fields.split_inclusive(|&b| b == b'\n') {
         let name = line.split(|&b| b == b':').next().unwrap_or_default().to_ascii_lowercase();
         match (name.as_slice(), &redirect.host) {
-            (b"content-type" | b"content-encoding", _) if redirect.is_get => {}
+            (b"content-type" | b"content-encoding" | b"transfer-encoding" | b"expect", _)
+                if redirect.is_get => {}
             (b"authorization" | b"proxy-authorization", Some(_)) if !redirect.has_credentials => {}
             (b"host", Some(host)) => out.extend_from_slice(format!("Host: {host}\r\n").as_bytes()),
             _ => out.extend_from_slice(line),

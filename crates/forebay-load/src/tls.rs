@@ -17,7 +17,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind};
 
 use crate::transport::{Handshake, HandshakeProgress, Transport};
-use crate::{Endpoint, Error, Protocol, TlsOptions, Url};
+use crate::{Error, Protocol, TlsOptions, Url};
 
 /// TLS client configuration of a run.
 #[derive(Clone, Debug)]
@@ -60,10 +60,7 @@ impl TlsClient {
     /// Creates the configuration. Reads the files that `options` names.
     pub fn new(url: &Url, options: &TlsOptions) -> Result<Self, Error> {
         let invalid = |what: String| Error::Invalid(what);
-        let host = match url.endpoint() {
-            Endpoint::Tcp { host, .. } => host.clone(),
-            Endpoint::Unix(_) => "localhost".to_owned(),
-        };
+        let host = options.server_name.clone().unwrap_or_else(|| url.host_name().to_owned());
         let server_name = ServerName::try_from(host.clone())
             .map_err(|_| invalid(format!("a certificate cannot be for the name {host:?}")))?;
         let provider = Arc::new(aws_lc_rs::default_provider());

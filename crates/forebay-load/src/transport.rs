@@ -89,8 +89,7 @@ pub(crate) trait Transport: Sized + Send + fmt::Debug {
     /// connection before our last bytes arrived. The server's kernel answered these bytes with the
     /// reset, so no program can have read them.
     ///
-    /// A reset without an earlier end proves nothing, because a server can read a request and then
-    /// reset the connection.
+    /// A reset without an earlier end is reported by [`recv`](Self::recv) instead.
     fn has_refused_bytes(&self) -> bool {
         !matches!(sockopt::socket_error(self.socket()), Ok(Ok(())))
     }

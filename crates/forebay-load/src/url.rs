@@ -82,7 +82,7 @@ pub enum UrlError {
 }
 
 /// Maximum length of a socket path in bytes, which `sockaddr_un` imposes.
-const SOCKET_PATH_LIMIT: usize = 107;
+pub(crate) const SOCKET_PATH_LIMIT: usize = 107;
 
 impl Url {
     /// Parses `text` strictly: an error that a browser would repair is reported.
@@ -119,11 +119,12 @@ impl Url {
             return Err(UrlError::Target("it must begin with /"));
         }
         check_target(target)?;
-        let base = match &self.endpoint {
-            Endpoint::Tcp { .. } => format!("{}://{}", self.protocol.scheme(), self.host),
-            Endpoint::Unix(path) => {
-                format!("{}+unix://{}:", self.protocol.scheme(), path.display())
+        let scheme = self.protocol.scheme();
+        let base = match self.text.split_once("+unix://") {
+            Some((_, rest)) => {
+                format!("{scheme}+unix://{}:", rest.split_once(":/").map_or(rest, |(path, _)| path))
             }
+            None => format!("{scheme}://{}", self.host),
         };
         Ok(Self { text: base + target, target: target.to_owned(), ..self.clone() })
     }
@@ -170,6 +171,25 @@ impl Url {
     /// Returns the address to connect to.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
+    }
+
+    /// Returns the address that the text of the URL names.
+    pub(crate) fn own_endpoint(&self) -> Endpoint {
+        match split_port(&self.host, self.protocol.port()) {
+            Ok((host, port)) if !self.text.contains("+unix://") => {
+                Endpoint::Tcp { host: host.to_owned(), port }
+            }
+            _ => self.endpoint.clone(),
+        }
+    }
+
+    pub(crate) fn with_endpoint(self, endpoint: Endpoint) -> Self {
+        Self { endpoint, ..self }
+    }
+
+    /// Returns the host name or address of the URL, without the brackets of an IPv6 address.
+    pub(crate) fn host_name(&self) -> &str {
+        split_port(&self.host, 1).map_or("localhost", |(name, _)| name)
     }
 
     /// Returns the value of the `Host` field: host and port as written in the URL, or `localhost`
@@ -289,7 +309,7 @@ fn split_tcp(rest: &str, default: u16) -> Result<(Endpoint, String, String), Url
 
 /// Splits an authority into host and port. The brackets of an IPv6 address are removed. Without a
 /// port, returns `default`.
-fn split_port(authority: &str, default: u16) -> Result<(&str, u16), UrlError> {
+pub(crate) fn split_port(authority: &str, default: u16) -> Result<(&str, u16), UrlError> {
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => {
             let (host, after) =

@@ -15,6 +15,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
+use crate::backlog::{BacklogSample, BacklogSamples, BacklogWindow};
 use crate::budget::RequestBudget;
 use crate::mix::Mix;
 use crate::pacer::Pacer;
@@ -124,6 +125,8 @@ pub(crate) struct Share {
     pub active_times: Option<Box<ActiveTimes>>,
     /// Ends of the stages of a ramp.
     pub stage_ends: Vec<Instant>,
+    /// Windows in which the growth of the backlog is measured.
+    pub windows: Vec<BacklogWindow>,
     pub start: Instant,
     /// Instant at which the turn ends; `None` if it ends after a number of requests.
     pub end: Option<Instant>,
@@ -144,6 +147,7 @@ pub(crate) struct Finished {
     pub oldest: Duration,
     /// Share of the planned requests that was not sent in time.
     pub shortfall: f64,
+    pub backlog: BacklogSamples,
     /// Counts of each second; empty for a turn of `Turns`.
     pub series: Vec<Second>,
     /// Counts of each stage of a ramp.
@@ -192,7 +196,9 @@ impl<C: Drive> Worker<C> {
         self.state.mix.begin(start);
         // With `drains`, the caller is `Turns`, which needs no series.
         let mut series = (!drains).then(|| Series::new(start).with_stages(&share.stage_ends));
-        self.load((start, end), drains, (thread, &mut series), control)?;
+        let mut backlog = BacklogSamples::new(share.windows, start);
+        self.load((start, end), drains, (thread, &mut series, &mut backlog), control)?;
+        backlog.finish(self.backlog(Instant::now()));
         let series = series.map(|series| series.finish(&mut self.state.tally));
         let (series, stages) = series.unwrap_or_default();
         let ended = Instant::now();
@@ -209,6 +215,7 @@ impl<C: Drive> Worker<C> {
                 .oldest
                 .map_or(Duration::ZERO, |due| ended.saturating_duration_since(due)),
             shortfall: std::mem::take(&mut self.state.shortfall),
+            backlog,
             cpu_user: cpu.0.saturating_sub(cpu_before.0),
             cpu_system: cpu.1.saturating_sub(cpu_before.1),
             gave_up: self.state.gave_up,
@@ -223,7 +230,7 @@ impl<C: Drive> Worker<C> {
         &mut self,
         (start, mut end): (Instant, Option<Instant>),
         drains: bool,
-        (thread, series): (usize, &mut Option<Series>),
+        (thread, series, backlog): (usize, &mut Option<Series>, &mut BacklogSamples),
         control: &Control,
     ) -> io::Result<()> {
         let tick = TICK.min(self.state.timeout / 4).max(Duration::from_millis(1));
@@ -255,6 +262,9 @@ impl<C: Drive> Worker<C> {
                     break;
                 }
                 end = None;
+                while backlog.is_due(now) {
+                    backlog.push(self.backlog(now));
+                }
                 // First count the planned requests that no connection took. Replies that arrive
                 // later make connections take further due times, which would reduce the count.
                 self.close_plan(start, Some(ended));
@@ -278,6 +288,9 @@ impl<C: Drive> Worker<C> {
                     self.connections[id].check_deadline(now, &mut self.state);
                     self.go_on();
                 }
+                while backlog.is_due(now) {
+                    backlog.push(self.backlog(now));
+                }
                 published = self.publish(published, control);
                 if control.cancelled.load(Ordering::Relaxed) {
                     break;
@@ -286,6 +299,25 @@ impl<C: Drive> Worker<C> {
         }
         self.publish(published, control);
         Ok(())
+    }
+
+    /// Counts the requests that have ended, and those that are due and have not ended. With
+    /// scenarios, counts iterations.
+    fn backlog(&self, now: Instant) -> BacklogSample {
+        let ThreadState { tally, pacer, budget, mix, .. } = &self.state;
+        let left = match mix.schedule() {
+            _ if budget.is_empty() => 0,
+            Some(schedule) => schedule.left(now),
+            None => pacer.clone().left(now),
+        };
+        if !tally.iterations.is_empty() {
+            let ended = tally.iterations.iter().map(|one| one.completed + one.failed).sum();
+            let started: u64 = tally.iterations.iter().map(|one| one.started).sum();
+            return BacklogSample { ended, backlog: started.saturating_sub(ended) + left };
+        }
+        let active = self.connections.iter().map(Drive::in_flight);
+        let active = active.fold(InFlight::default(), InFlight::and);
+        BacklogSample { ended: tally.completed + tally.failed, backlog: active.count + left }
     }
 
     /// Records the number of planned requests that were not sent, and the share of the plan that

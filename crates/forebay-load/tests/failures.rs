@@ -12,8 +12,8 @@ use std::thread;
 use std::time::Duration;
 
 use forebay_load::{
-    Arrivals, Check, Control, Error, Failures, FetchError, Rate, Requests, Spec, Stop, Url, fetch,
-    run,
+    Arrivals, Check, Control, Error, Failures, FetchError, Outcome, Rate, Requests, Spec, Stop,
+    Url, fetch, run,
 };
 use support::{Server, load, load_without_failure, spec};
 
@@ -81,23 +81,40 @@ fn a_kept_connection_that_closes_on_a_request_is_a_failure_and_nothing_is_resent
 }
 
 #[test]
-fn a_reset_on_a_kept_connection_is_a_failure() {
+fn a_reset_on_a_kept_connection_resends_idempotent_requests() {
+    for (method, resent) in [("GET", 2), ("POST", 0)] {
+        let outcome = load_with_resets(method);
+        let Requests { completed, failed, resent: counted, .. } = outcome.requests;
+        assert_eq!((completed + failed, counted), (4, resent), "{method}: {outcome:?}");
+        assert_eq!(outcome.requests.failures.read, 2 - resent, "{method}: {outcome:?}");
+    }
+}
+
+/// Sends four requests to a server that resets two connections with an unread request.
+fn load_with_resets(method: &str) -> Outcome {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = Url::parse(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
     let server = thread::spawn(move || {
-        for _ in 0..2 {
-            let (mut stream, _) = listener.accept().unwrap();
-            assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
-            stream.write_all(HELLO).unwrap();
-            // The server leaves a part of the next request unread, so that its close causes a
-            // reset.
-            assert!(stream.read(&mut [0; 1]).unwrap() > 0);
+        for number in 0.. {
+            let Ok((mut stream, _)) = listener.accept() else { return };
+            for request in 0.. {
+                // The server leaves a part of the second request unread, so that its close causes a
+                // reset.
+                let is_last = number < 2 && request == 1;
+                if stream.read(&mut [0; 4096][..if is_last { 1 } else { 4096 }]).unwrap() == 0 {
+                    return;
+                }
+                if is_last {
+                    break;
+                }
+                stream.write_all(HELLO).unwrap();
+            }
         }
     });
-    let outcome = load(&Spec { connections: 1, ..spec(url, 4) }).unwrap();
-    server.join().unwrap();
-    assert_eq!((outcome.requests.completed, outcome.requests.failures.read), (2, 2), "{outcome:?}");
-    assert_eq!(outcome.requests.resent, 0);
+    let method = method.to_owned();
+    let outcome = load(&Spec { connections: 1, method, ..spec(url, 4) }).unwrap();
+    drop(server);
+    outcome
 }
 
 #[test]
@@ -319,6 +336,25 @@ fn unix_sockets_carry_the_same() {
 }
 
 #[test]
+fn silent_closes_after_each_reply_are_no_failures_over_unix_sockets() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("app.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            thread::spawn(move || {
+                if stream.read(&mut [0; 4096]).is_ok_and(|n| n > 0) {
+                    stream.write_all(HELLO).unwrap();
+                }
+            });
+        }
+    });
+    let url = Url::parse(&format!("http+unix://{}:/x", path.display())).unwrap();
+    load_without_failure(&spec(url, 100), 100);
+}
+
+#[test]
 fn an_open_loop_sends_what_is_due() {
     for arrivals in [Arrivals::Even, Arrivals::Poisson] {
         let server = Server::answering(HELLO);
@@ -364,6 +400,7 @@ fn unsent_requests_of_an_open_loop_are_reported() {
 #[test]
 fn specifications_without_sense_are_refused() {
     let url = Url::parse("http://127.0.0.1:1/").unwrap();
+    let h2c = Url::parse("h2c://127.0.0.1:1/").unwrap();
     let base = || spec(url.clone(), 1);
     let field = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];
     let think = Some(Duration::from_secs(1));
@@ -380,7 +417,10 @@ fn specifications_without_sense_are_refused() {
         Spec { headers: field("X", "a\r\nY: b"), ..base() },
         Spec { headers: field("X:", "a"), ..base() },
         Spec { headers: field("content-length", "3"), ..base() },
-        Spec { headers: field("Transfer-Encoding", "chunked"), ..base() },
+        Spec { headers: field("Transfer-Encoding", "gzip"), ..base() },
+        Spec { headers: field("Expect", "200-ok"), ..base() },
+        Spec { headers: field("Expect", "100-continue"), url: h2c.clone(), ..base() },
+        Spec { headers: field("Transfer-Encoding", "chunked"), url: h2c, ..base() },
         Spec { rate: rate(0.0), ..base() },
         Spec { rate: rate(f64::NAN), ..base() },
         Spec { rate: rate(5.0), think, ..base() },

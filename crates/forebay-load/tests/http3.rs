@@ -379,6 +379,17 @@ fn a_connection_that_ends_in_the_middle_of_a_reply_is_a_failed_read() {
 }
 
 #[test]
+fn another_address_and_another_name_than_those_of_the_url_are_used() {
+    let server = Server::start(|_| hello());
+    let url = Url::parse("https://a.test/").unwrap().over_http3().unwrap();
+    let url = url.connected_to(&[server.address.to_string().parse().unwrap()]).unwrap();
+    let spec = Spec { url, ..server.spec(4) };
+    assert!(load(&spec).unwrap_err().to_string().contains("certificate"));
+    let tls = TlsOptions { server_name: Some("127.0.0.1".to_owned()), ..spec.tls.clone() };
+    load_without_failure(&Spec { tls, ..spec }, 4);
+}
+
+#[test]
 fn an_idle_connection_that_the_server_closes_is_no_failure() {
     let server = Server::start(|place| match place.stream {
         1 => Act::Last(reply(b"hello")),

@@ -5,8 +5,8 @@ mod support;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use forebay_load::{Check, Requests, Spec};
-use support::{Server, load, load_without_failure, spec};
+use forebay_load::{Check, Part, Spec, Url};
+use support::{Peer, Server, load, load_without_failure, spec};
 
 const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
@@ -83,17 +83,15 @@ fn announced_closes_reconnect_without_a_failure() {
 }
 
 #[test]
-fn silent_closes_after_each_reply_are_no_failures_unless_they_cost_a_request() {
+fn silent_closes_after_each_reply_are_no_failures() {
     let server = Server::start(|peer| {
         peer.request();
         peer.send(HELLO);
     });
-    let outcome = load(&spec(server.url(), 50)).unwrap();
-    let Requests { sent, completed, failed, .. } = outcome.requests;
-    // A request may reach a connection that the server is about to close. Such a request gets no
-    // reply.
-    assert_eq!((sent, completed + failed), (50, 50), "{outcome:?}");
-    assert_eq!(server.requests(), completed, "a request that was read has its reply");
+    // A request may reach a connection that the server is about to close. The server leaves it
+    // unread, so it is sent again.
+    load_without_failure(&spec(server.url(), 50), 50);
+    assert_eq!((server.requests(), server.connections()), (50, 50));
 }
 
 #[test]
@@ -120,6 +118,61 @@ fn without_keep_alive_each_request_has_its_connection() {
     let spec = Spec { keepalive: false, ..spec(server.url(), 30) };
     load_without_failure(&spec, 30);
     assert_eq!(server.connections(), 30);
+}
+
+/// Returns the URL of `server` with another scheme.
+fn url_of(server: &Server, scheme: &str) -> Url {
+    Url::parse(&format!("{scheme}://{}/", server.address)).unwrap()
+}
+
+#[test]
+fn a_request_with_connection_close_is_the_last_on_its_connection() {
+    const FASTCGI: &[u8] = b"\x01\x06\0\x01\0\x0d\0\0Status: 200\n\n\
+        \x01\x03\0\x01\0\x08\0\0\0\0\0\0\0\0\0\0";
+    const AJP: &[u8] = b"AB\0\x0a\x04\0\xc8\0\x02OK\0\0\0AB\0\x02\x05\x01";
+    let fields = [("Connection", "close"), ("connection", "TE, CLOSE"), ("CONNECTION", "Close ,x")];
+    let replies = [("http", HELLO), ("fcgi", FASTCGI), ("ajp", AJP)];
+    for ((scheme, reply), (name, value)) in
+        replies.into_iter().flat_map(|reply| fields.map(|field| (reply, field)))
+    {
+        // The server does not announce that it closes, and waits until the client closes.
+        let server = Server::start(move |peer| {
+            peer.some(16);
+            peer.send(reply);
+            peer.wait_for_close();
+        });
+        let headers = vec![(name.to_owned(), value.to_owned())];
+        let url = url_of(&server, scheme);
+        let plain = Spec { headers: headers.clone(), ..spec(url.clone(), 20) };
+        let filled = Spec { url: url.with_target("/{n}").unwrap(), ..plain.clone() };
+        let (method, body, weight) = ("GET".to_owned(), Vec::new(), 1);
+        let part = Part { url: url.clone(), method, headers, body, weight };
+        let mixed = Spec { parts: vec![part.clone(), part], ..spec(url, 20) };
+        for (index, load) in [plain, filled, mixed].into_iter().enumerate() {
+            load_without_failure(&load, 20);
+            assert_eq!(server.connections(), 20 * (index as u64 + 1), "{scheme} {value}");
+        }
+    }
+}
+
+#[test]
+fn a_websocket_that_the_server_closes_after_a_reply_is_no_failure() {
+    let server = Server::start(|peer| {
+        peer.request();
+        peer.send(
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+              Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n",
+        );
+        // Each connection carries a message. The close frame answers the next message.
+        let frame = 6 + b"forebay".len();
+        peer.some(frame);
+        peer.send(b"\x81\x02hi");
+        peer.some(frame);
+        peer.send(b"\x88\x02\x03\xe8");
+        peer.wait_for_close();
+    });
+    let outcome = load_without_failure(&spec(url_of(&server, "ws"), 20), 20);
+    assert!(outcome.requests.resent >= 17, "{outcome:?}");
 }
 
 #[test]
@@ -175,6 +228,113 @@ fn an_early_reply_to_a_large_request_counts() {
     let outcome = load_without_failure(&spec, 6);
     assert_eq!(outcome.requests.status, BTreeMap::from([(413, 6)]));
     assert_eq!(outcome.error_replies(), 6);
+}
+
+/// Reads a request head, and returns it without case.
+fn head_of(peer: &mut Peer) -> Option<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.extend(peer.some(1)?);
+    }
+    Some(String::from_utf8(head).unwrap().to_ascii_lowercase())
+}
+
+/// Reads the lines of a chunked body. Returns its content and the number of chunks.
+fn chunks_of(peer: &mut Peer) -> (Vec<u8>, usize) {
+    let (mut body, mut count) = (Vec::new(), 0);
+    loop {
+        let mut line = Vec::new();
+        while !line.ends_with(b"\r\n") {
+            line.extend(peer.some(1).unwrap());
+        }
+        let size = usize::from_str_radix(std::str::from_utf8(&line).unwrap().trim(), 16).unwrap();
+        body.extend(peer.some(size).unwrap());
+        assert_eq!(peer.some(2).unwrap(), b"\r\n");
+        if size == 0 {
+            return (body, count);
+        }
+        count += 1;
+    }
+}
+
+#[test]
+fn bodies_go_in_chunks_also_with_placeholders_and_in_a_mix() {
+    let server = Server::start(|peer| {
+        while let Some(head) = head_of(peer) {
+            assert!(!head.contains("content-length"), "{head}");
+            if head.starts_with("get ") {
+                assert!(!head.contains("transfer-encoding"), "{head}");
+            } else {
+                assert!(head.contains("\r\ntransfer-encoding: chunked\r\n"), "{head}");
+                let (body, count) = chunks_of(peer);
+                assert!(body.ends_with(b"end") && count == body.len().div_ceil(16 << 10));
+            }
+            peer.send(HELLO);
+        }
+    });
+    let headers = vec![("transfer-encoding".to_owned(), "Chunked".to_owned())];
+    let long = [&[b'x'; 100_000][..], b"end"].concat();
+    let (method, headers_of_part) = ("PUT".to_owned(), Vec::new());
+    let post = |body: &[u8]| Spec {
+        method: "POST".to_owned(),
+        headers: headers.clone(),
+        body: body.to_vec(),
+        ..spec(server.url(), 6)
+    };
+    let part = Part {
+        url: server.url(),
+        method,
+        headers: headers_of_part,
+        body: b"the end".to_vec(),
+        weight: 1,
+    };
+    let get = Part { method: "GET".to_owned(), body: Vec::new(), ..part.clone() };
+    let mixed = Spec { parts: vec![part, get], ..post(b"") };
+    for spec in [post(b"end"), post(&long), post(b"{n} end"), mixed] {
+        load_without_failure(&spec, 6);
+    }
+}
+
+#[test]
+fn a_body_waits_for_100_continue_and_is_left_out_after_a_final_reply() {
+    const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+    const EARLY: &[u8] = b"HTTP/1.1 103 Early Hints\r\n\r\n";
+    let refusal =
+        |status| format!("HTTP/1.1 {status} No\r\nContent-Length: 0\r\n\r\n").into_bytes();
+    for (before, status, body) in [
+        (CONTINUE.to_vec(), 200, true),
+        ([EARLY, CONTINUE].concat(), 200, true),
+        (refusal(413), 413, false),
+        (refusal(417), 417, false),
+        ([CONTINUE, &refusal(401)].concat(), 401, false),
+        // Without an answer, the body is sent after a second.
+        (EARLY.to_vec(), 200, true),
+    ] {
+        for is_chunked in [false, true] {
+            let before = before.clone();
+            let server = Server::start(move |peer| {
+                while head_of(peer).is_some() {
+                    peer.send(&before);
+                    if !body {
+                        return peer.wait_for_close();
+                    }
+                    let body = if is_chunked { chunks_of(peer).0 } else { peer.some(4).unwrap() };
+                    assert_eq!(body, b"body");
+                    peer.send(HELLO);
+                }
+            });
+            let mut headers = vec![("expect".to_owned(), "100-Continue".to_owned())];
+            if is_chunked {
+                headers.push(("Transfer-Encoding".to_owned(), "chunked".to_owned()));
+            }
+            let (method, body_of) = ("POST".to_owned(), b"body".to_vec());
+            let spec = Spec { method, headers, body: body_of, ..spec(server.url(), 4) };
+            let outcome = load_without_failure(&spec, 4);
+            assert_eq!(outcome.requests.status, BTreeMap::from([(status, 4)]));
+            let connections = server.connections();
+            assert!(if body { connections <= 2 } else { connections == 4 }, "{status}");
+        }
+    }
 }
 
 #[test]

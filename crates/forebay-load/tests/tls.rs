@@ -182,6 +182,46 @@ fn a_certificate_for_another_name_is_refused() {
 }
 
 #[test]
+fn silent_closes_after_each_reply_are_no_failures_over_tls() {
+    for is_notified in [true, false] {
+        let server = Server::start(rustls::ALL_VERSIONS, move |stream| {
+            if request(stream) {
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+                if is_notified {
+                    stream.conn.send_close_notify();
+                }
+                let _ = stream.flush();
+            }
+        });
+        let outcome = load_without_failure(&server.spec(30), 30);
+        assert_eq!(outcome.handshakes.unwrap().full, 30, "{is_notified}");
+    }
+}
+
+#[test]
+fn the_certificate_is_for_the_url_or_for_the_given_name() {
+    let server = Server::start(rustls::ALL_VERSIONS, |stream| answer(stream, 5));
+    let rules = [server.address.to_string().parse().unwrap()];
+    let moved = |url: &str| Url::parse(url).unwrap().connected_to(&rules).unwrap();
+    for (url, name, is_accepted) in [
+        ("https://127.0.0.1:1/", None, true),
+        ("https://a.test/", None, false),
+        ("https://a.test/", Some("127.0.0.1"), true),
+        ("https://127.0.0.1:1/", Some("b.test"), false),
+    ] {
+        let spec = Spec { url: moved(url), ..server.spec(4) };
+        let tls = TlsOptions { server_name: name.map(str::to_owned), ..spec.tls.clone() };
+        let spec = Spec { tls, ..spec };
+        if is_accepted {
+            load_without_failure(&spec, 4);
+        } else {
+            let error = load(&spec).unwrap_err().to_string();
+            assert!(error.contains("certificate"), "{url} {name:?}: {error}");
+        }
+    }
+}
+
+#[test]
 fn a_server_without_tls_or_http2_is_named() {
     let plain = support::Server::start(|peer| {
         peer.send(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");

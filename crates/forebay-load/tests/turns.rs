@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::sync::Mutex;
+use std::thread;
 use std::time::Duration;
 
 use forebay_load::{Arrivals, Control, Outcome, Rate, Spec, Stop, Turns};
@@ -26,6 +28,26 @@ fn connections_stay_open_between_turns() {
         assert_eq!(outcome.latency.count(), 20, "each turn counts for itself");
         assert_eq!((server.requests(), server.connections()), (20 * count, 2));
     }
+}
+
+#[test]
+fn a_turn_with_a_rate_that_the_server_cannot_keep_has_missed_it() {
+    let gate = Mutex::new(());
+    let server = Server::start(move |peer| {
+        while peer.request().is_some() {
+            let held = gate.lock().unwrap();
+            thread::sleep(Duration::from_millis(5));
+            drop(held);
+            peer.send(HELLO.as_bytes());
+        }
+    });
+    // The server answers at most 200 requests per second, and has enough connections for 600.
+    let many = Spec { connections: 600, ..spec(server.url(), 1) };
+    let mut turns = Turns::new(&many).unwrap();
+    let rate = Rate { per_second: 300.0, arrivals: Arrivals::Even };
+    let stop = Stop::Duration(Duration::from_millis(1500));
+    let outcome = turns.run(stop, Some(rate), &Control::default()).unwrap();
+    assert!(outcome.shortfall > 0.2 && outcome.has_missed_rate(), "{}", outcome.shortfall);
 }
 
 #[test]

@@ -164,9 +164,8 @@ impl Helper {
     }
 
     /// Sends a request to start a program that listens by itself. The started child is the
-    /// program's guardian. The helper writes `files` into the room. If `listens` is true, the
-    /// helper opens a listening socket in the room. The guardian gets this socket as descriptor 1,
-    /// and passes the socket to the program.
+    /// program's guardian. The helper writes `files` into the room. The guardian passes its
+    /// descriptor 1, the listening socket if any, to the program.
     ///
     /// # Errors
     /// Fails if the helper has ended, or if the request is too large.
@@ -175,9 +174,8 @@ impl Helper {
         launch: &HelpedLaunch<'_>,
         room: &HelpedRoom,
         files: Vec<(String, String)>,
-        listens: bool,
     ) -> io::Result<Starting> {
-        let room = RoomRequest { name: room.name.clone(), listens, files };
+        let room = RoomRequest { name: room.name.clone(), files };
         self.send(&room.encode(&launch.request())?, launch.descriptors)
     }
 

@@ -78,17 +78,10 @@ impl Proxy {
                 strip_prefix: plan.strip_prefix.clone(),
                 rewrite: Rewrite::new(plan),
                 send_proxy: plan.upstream.send_proxy,
-                strict: false,
                 variables: None,
                 scope_line: None,
             },
         }
-    }
-
-    /// Makes the proxy refuse odd replies, whatever the backends' own setting is.
-    pub fn strict(mut self) -> Self {
-        self.settings.strict = true;
-        self
     }
 
     /// Makes the proxy send a scope line before each head, if given. The backend must then be

@@ -36,9 +36,12 @@ pub fn php(name: &str, php: Php) -> Result<ProgramSpec, StartError> {
     let version = php.version.as_deref();
     let settings = php.ini.iter().flat_map(|setting| ["-d".to_owned(), setting.clone()]);
     let mut spec = if let Some(program) = php_fpm(version) {
-        let run = ["{0}", "--nodaemonize", "--fpm-config", "{room}/php-fpm.conf"];
-        let run = run.map(|text| text.replace("{0}", &program.to_string_lossy()));
-        let run = run.into_iter().chain(settings).collect();
+        // php-fpm would send messages of scripts over FastCGI, too.
+        let options = ["--nodaemonize", "--fpm-config", "{room}/php-fpm.conf"];
+        let once = ["-d", "fastcgi.logging=0"];
+        let options = options.into_iter().chain(once).map(str::to_owned);
+        let program = program.to_string_lossy().into_owned();
+        let run = [program].into_iter().chain(options).chain(settings).collect();
         let mut spec = ProgramSpec::new(name, run, Listening::Socket);
         spec.files = vec![("php-fpm.conf".to_owned(), configuration(&php))];
         spec

@@ -9,6 +9,7 @@ mod instance_pool;
 mod kind;
 mod ready;
 mod reports;
+mod seat;
 mod start;
 
 use crate::compiled_host::CompiledHost;
@@ -106,7 +107,8 @@ pub enum Listening {
     Socket,
     /// The program opens the TCP port `{port}` of 127.0.0.1.
     Port,
-    /// Forebay opens a Unix socket, and the program inherits it as descriptor 3.
+    /// Forebay opens a Unix socket, and the program inherits it as descriptor 3. With this value and
+    /// the next two, a process that ends by itself leaves its socket to the next one.
     Inherit,
     /// Forebay opens a TCP port of 127.0.0.1, and the program inherits it as descriptor 3.
     InheritPort,
@@ -174,7 +176,14 @@ impl Program {
         let (own_spec, own_pool) = (spec.clone(), pool.clone());
         let (supervisor, first) = Handle::start(&spec.name, log, move || {
             let rules = own_spec.rules();
-            InstanceKind { spec: own_spec, rules, identity, cgroup, pool: own_pool }
+            InstanceKind {
+                spec: own_spec,
+                rules,
+                identity,
+                cgroup,
+                pool: own_pool,
+                seats: Vec::new(),
+            }
         })?;
         pool.set_commands(supervisor.commands());
         let shared = Arc::new(Shared { spec, pool, supervisor, note });

@@ -66,9 +66,11 @@ async fn nothing_is_left_for_the_next_request() {
         }
         std::fs::remove_file(scripts.path("log")).unwrap();
     }
-    // The BEGIN block prints.
     let log = scripts.log();
-    assert!(log.lines().all(|line| line.contains("cannot be compiled once")), "{log}");
+    let advice = "left.pl: a BEGIN block or a module at its load needs the request (it prints)";
+    assert!(log.lines().all(|line| line.contains(advice)), "{log}");
+    let compile_once = FRESH.iter().filter(|mode| **mode != PerlMode::Cgi).count();
+    assert_eq!(log.lines().count(), compile_once, "once for each application: {log}");
 }
 
 #[tokio::test]

@@ -28,9 +28,9 @@ use crate::junit::{self, Decision};
 use clap::ValueEnum;
 use forebay_lab::Interrupt;
 use forebay_load::{
-    Arrivals, Control, Error, Gateway, Goal, Lifetime, LiveCounts, Outcome, Part, Ramp, RampStage,
-    Rate, ReplyEnd, RunDecision, Shard, SlowPeers, Spec, Stop, TlsOptions, Url, ValueTable,
-    parse_requests, run as run_load,
+    Arrivals, ConnectTo, Control, Error, Gateway, Goal, Lifetime, LiveCounts, Outcome, Part, Ramp,
+    RampStage, Rate, ReplyEnd, RunDecision, Shard, SlowPeers, Spec, Stop, TlsOptions, Url,
+    ValueTable, parse_requests, run as run_load,
 };
 
 use conditions::{Conditions, INCONCLUSIVE};
@@ -49,7 +49,7 @@ use conditions::{Conditions, INCONCLUSIVE};
 /// --allow-failures is given), no request was completed, requests were overdue at the end, the rate
 /// of -r was missed by more than 5 %, or the run is worse than --against allows; 2 wrong usage;
 /// 3 the server cannot be reached, or a result file cannot be written; 4 inconclusive (--fail-if,
-/// --find-rate, --against); 130 or 143 interrupted by Ctrl-C or SIGTERM, with the results so far.
+/// --find-rate, --against, or a run that is too short to say whether the rate was kept); 130 or 143 interrupted by Ctrl-C or SIGTERM, with the results so far.
 #[derive(clap::Args)]
 // More than 20 fields: one for each option of the command. clap makes `--help` and the man page
 // from them.
@@ -61,16 +61,16 @@ pub struct BenchArgs {
                   http over TLS, with h2c over HTTP/2, with ws or wss as messages of a WebSocket, \
                   each of which the server answers with one (--body TEXT), with grpc or grpcs as calls of gRPC (path \
                   /PACKAGE.SERVICE/METHOD), with tcp as fixed bytes (--body-file), with fcgi, scgi, uwsgi or ajp directly to an \
-                  application. Several URLs of one server are requested in turns"
+                  application. Several URLs are requested in turns; those of several servers at the same time, with the connections divided"
     )]
     urls: Vec<String>,
     /// Weights of the URLs, if there are several, in the order of the URLs, such as 3,1 [default:
-    /// equal]
+    /// equal]. With several servers, connections, requests (-n) and rate (-r) are divided by them
     #[arg(long, value_name = "N,...", value_delimiter = ',')]
     weights: Vec<u32>,
     /// File of requests, which are mixed by weight: lines such as 'GET /a weight=3' or '/form POST
     /// a=1'. Lines 'Name: value' and '@BODY-FILE' may follow each of them. Paths are on the server
-    /// of URL
+    /// of URL; whole URLs may be on other servers
     #[arg(long, value_name = "FILE", conflicts_with = "weights")]
     requests_file: Option<PathBuf>,
     /// File with scenarios (TOML): steps whose requests use values of earlier replies, with checks and
@@ -140,6 +140,11 @@ pub struct BenchArgs {
     /// File with the request body, at most 64 MiB
     #[arg(long, value_name = "FILE", conflicts_with = "body", group = "files")]
     body_file: Option<PathBuf>,
+    /// Send request bodies in chunks (Transfer-Encoding: chunked) instead of with their length, over
+    /// HTTP/1.1. With -H 'Expect: 100-continue', a body is sent when the server asks for it, or after
+    /// 1 s
+    #[arg(long)]
+    chunked: bool,
     /// Replace placeholders such as {random:1-1000} in the files of --body-file, -F and
     /// --data-urlencode. Without this option, files are sent as they are
     #[arg(long, requires = "files")]
@@ -202,6 +207,16 @@ pub struct BenchArgs {
     /// close [default: close]
     #[arg(long, value_name = "END", value_parser = raw::reply_end)]
     reply_end: Option<ReplyEnd>,
+    /// Open connections to this address instead of that of the URLs, as curl does: HOST:PORT or
+    /// unix:/SOCKET for all URLs, or HOST1:PORT1:HOST2:PORT2 for URLs with HOST1 and PORT1. Each
+    /// part may be empty. The Host field and the name in the TLS handshake stay those of the URL.
+    /// May be repeated; the first that applies is used
+    #[arg(long, value_name = "[HOST1:PORT1:]HOST2:PORT2")]
+    connect_to: Vec<ConnectTo>,
+    /// Name of the server in the TLS handshake (SNI) and in its certificate [default: the host of
+    /// the URL]
+    #[arg(long, value_name = "NAME")]
+    sni: Option<String>,
     /// Accept any certificate of an https:// server
     #[arg(long)]
     insecure: bool,
@@ -365,13 +380,17 @@ pub fn run(args: &BenchArgs) -> ExitCode {
         }
         Some(RunDecision::Fine) | None => {}
     }
+    let doubt = outcome.rate_doubt();
+    if let Some(doubt) = &doubt {
+        print_stderr(&format!("inconclusive: {doubt}"));
+    }
     let is_worse = matches!(decision, Some(RunDecision::Worse(_)));
     let is_undecided = matches!(decision, Some(RunDecision::Undecided(_)));
     ExitCode::from(if outcome.is_interrupted {
         interrupt.exit_code()
     } else if args.is_bad(&outcome) || conditions == Conditions::Hold || is_worse {
         1
-    } else if conditions == Conditions::Unknown || is_undecided {
+    } else if conditions == Conditions::Unknown || is_undecided || doubt.is_some() {
         INCONCLUSIVE
     } else {
         0
@@ -389,6 +408,7 @@ impl BenchArgs {
                 (_, true) => url.and_then(Url::over_http3),
                 _ => url,
             };
+            let url = url.and_then(|url| url.connected_to(&self.connect_to));
             url.map_err(|error| error.to_string())
         };
         let urls = self.urls.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
@@ -409,6 +429,12 @@ impl BenchArgs {
         if let Some(form) = form.filter(|_| !has_type || !self.form.is_empty()) {
             headers.retain(|(name, _)| !name.eq_ignore_ascii_case("content-type"));
             headers.push(("Content-Type".to_owned(), form.content_type));
+        }
+        let has_field = |name: &str| {
+            headers.iter().any(|(other, _): &(String, String)| other.eq_ignore_ascii_case(name))
+        };
+        if self.chunked && !has_field("transfer-encoding") {
+            headers.push(("Transfer-Encoding".to_owned(), "chunked".to_owned()));
         }
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let arrivals = self.arrivals();
@@ -432,7 +458,7 @@ impl BenchArgs {
             return Err(format!("{option}: give the URL of its server alone"));
         }
         let (mut replay, mut scenario) = (None, None);
-        let parts = match (&self.requests_file, &self.replay) {
+        let mut parts = match (&self.requests_file, &self.replay) {
             (Some(file), _) => read_requests(file, &url)?,
             (_, Some(file)) => {
                 let speed = self.speed.unwrap_or(replay::Speed::default_of(self.is_unpaced()));
@@ -448,6 +474,10 @@ impl BenchArgs {
             }
             _ => self.mixed(&urls, &body)?,
         };
+        for part in &mut parts {
+            let url = part.url.clone().connected_to(&self.connect_to);
+            part.url = url.map_err(|error| error.to_string())?;
+        }
         let default_stop = match &replay {
             Some(replay) if self.duration.is_none() => Stop::Requests(replay.entries.len() as u64),
             _ => Stop::Duration(self.duration.unwrap_or(DEFAULT_DURATION)),
@@ -486,6 +516,7 @@ impl BenchArgs {
                 insecure: self.insecure,
                 ca: self.ca.clone(),
                 resume: self.tls_resume,
+                server_name: self.sni.clone(),
             },
             ..Spec::new(url)
         };

@@ -93,6 +93,7 @@ fn exit_code(args: &MergeArgs, merged: &Merged) -> ExitCode {
         Conditions::Hold => 1,
         _ if is_bad || outcome.is_interrupted => 1,
         Conditions::Unknown => conditions::INCONCLUSIVE,
+        Conditions::Fine if outcome.rate_doubt().is_some() => conditions::INCONCLUSIVE,
         Conditions::Fine => 0,
     })
 }
@@ -136,6 +137,7 @@ pub fn read(path: &Path) -> Result<Outcome, String> {
     let clean = |text: &mut String| *text = text.replace(char::is_control, " ");
     outcome.first_failure.iter_mut().for_each(clean);
     outcome.parts.iter_mut().for_each(|part| clean(&mut part.url));
+    outcome.servers.iter_mut().for_each(|server| clean(&mut server.server));
     clean(&mut outcome.method);
     Ok(outcome)
 }

@@ -157,7 +157,7 @@ fn wrong_usage_exits_with_2_and_says_what_to_do() {
         (&["localhost:8080"], "http://HOST:PORT/PATH"),
         (&["ws://127.0.0.1/", "-X", "POST"], "has the method GET"),
         (&["ws://127.0.0.1/", "-H", "Upgrade: x"], "leave out the field Upgrade"),
-        (&["http://127.0.0.1:1/", "http://127.0.0.1:2/"], "is not on the server of"),
+        (&["http://127.0.0.1:1/", "ajp://127.0.0.1:2/"], "a run has one protocol"),
         (&[url, url, "--weights", "1"], "1 weights are given for 2 URLs"),
         (&[url, url, "--weights", "1,0"], "above 0"),
         (&[url, "--requests-file", "/nonexistent"], "/nonexistent"),
@@ -312,13 +312,76 @@ fn a_rate_that_was_missed_is_no_success() {
     }
 }
 
+/// Starts a server that answers at most 200 requests per second, over any number of connections.
+fn slow_server() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let turn = Arc::new(Mutex::new(()));
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, turn) = (stream.unwrap(), turn.clone());
+            thread::spawn(move || {
+                while stream.read(&mut [0; 4096]).is_ok_and(|n| n > 0) {
+                    let held = turn.lock().unwrap();
+                    thread::sleep(std::time::Duration::from_millis(5));
+                    drop(held);
+                    if stream.write_all(HELLO.as_bytes()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn a_server_that_is_too_slow_for_the_rate_is_no_success() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let [log, scenario] = [path("access.log"), path("scenario.toml")];
+    let line = |n: u64| {
+        let (minute, second) = (n / 300 / 60, n / 300 % 60);
+        format!(
+            "h - - [27/Nov/2026:10:{minute:02}:{second:02} +0000] \"GET /{n} HTTP/1.1\" 200 5\n"
+        )
+    };
+    fs::write(&log, (0..1200).map(line).collect::<String>()).unwrap();
+    fs::write(&scenario, "[[scenario]]\n[[scenario.step]]\npath = '/'\n").unwrap();
+    // There are enough connections to send each of 300 to 600 requests per second in time.
+    thread::scope(|scope| {
+        for args in [
+            &["-r", "300", "-d", "2"][..],
+            &["-r", "300", "-n", "600", "--arrivals", "even"],
+            &["-r", "0", "--stages", "500ms:300,1500ms:300,1s:0"],
+            &["-r", "300", "-d", "2", "--scenario", &scenario],
+            &["--replay", &log],
+            &["--replay", &log, "--speed", "2"],
+            &["-r", "900", "-d", "2", "--shard", "1/3", "-c", "1800"],
+            &["-r", "300", "-d", "2", "--allow-failures", "--format", "wrk"],
+        ] {
+            let args = args.to_vec();
+            scope.spawn(move || {
+                let url = format!("http://{}/", slow_server());
+                let many = if args.contains(&"-c") { &[][..] } else { &["-c", "600"] };
+                let output = bench(&[&[&url[..]], &args[..], many].concat());
+                assert_eq!(output.status.code(), Some(1), "{args:?}: {output:?}");
+                let all = text(&output.stdout) + &text(&output.stderr);
+                let all = all.split_whitespace().collect::<Vec<_>>().join(" ");
+                assert!(all.contains("was missed by"), "{args:?}: {all}");
+            });
+        }
+    });
+}
+
 #[test]
 fn a_rate_is_kept_as_an_open_loop() {
     let url = format!("http://{}/", server(HELLO));
     for arrivals in ["even", "poisson"] {
         let output = bench(&[&url, "-n", "100", "-r", "2000", "--arrivals", arrivals]);
         let report = text(&output.stdout);
-        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        // On a busy machine, a run of 50 ms may be too short to say whether the rate was kept.
+        assert!(matches!(output.status.code(), Some(0 | 4)), "{output:?}");
         assert!(report.contains("open loop") && report.contains("2,000 requests/s wanted"));
     }
 }
@@ -374,6 +437,94 @@ fn several_urls_are_requested_by_their_weights() {
     let report = text(&output.stderr);
     assert!(report.contains("3 requests on 127.0.0.1:"), "{report}");
     assert!(report.contains("Requests          500  GET /a (mean"), "{report}");
+}
+
+#[test]
+fn several_servers_are_loaded_at_once_each_with_its_share() {
+    let servers = [counting_server(), counting_server()];
+    let [first, second] = servers.each_ref().map(|(address, _)| address.as_str());
+    let counted = |index: usize| std::mem::take(&mut *servers[index].1.lock().unwrap());
+    let urls =
+        [format!("http://{first}/a"), format!("http://{second}/b"), format!("http://{first}/c")];
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("requests.txt").to_str().unwrap().to_owned();
+    let lines = format!("/a weight=2\n\nPOST {} weight=1\n@body\n\n/c weight=1\n", urls[1]);
+    fs::write(&file, lines).unwrap();
+    fs::write(folder.path().join("body"), "text").unwrap();
+    let all = urls.each_ref().map(String::as_str);
+    let end = ["-n", "1000", "-c", "8", "--json", "-"];
+    for (what, line) in [
+        (&[all[0], all[1], all[2], "--weights", "2,1,1"][..], "GET /b|"),
+        (&[all[0], all[1], all[2], "--weights", "2,1,1", "-r", "10k"], "GET /b|"),
+        (&[all[0], "--requests-file", &file], "POST /b|text"),
+    ] {
+        let output = bench(&[what, &end].concat());
+        assert!(matches!(output.status.code(), Some(0 | 4)), "{output:?}");
+        let sent = |lines: &[(&str, u64)]| -> BTreeMap<String, u64> {
+            lines.iter().map(|(line, count)| ((*line).to_owned(), *count)).collect()
+        };
+        let got = counted(0);
+        assert_eq!(got.values().sum::<u64>(), 750, "{got:?}");
+        assert_eq!(got.keys().collect::<Vec<_>>(), ["GET /a|", "GET /c|"]);
+        assert_eq!(counted(1), sent(&[(line, 250)]), "{what:?}");
+        let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(json["requests"]["completed"], 1000);
+        let parts = json["requests_by_url"].as_array().unwrap();
+        let urls_of = parts.iter().map(|part| part["url"].as_str().unwrap()).collect::<Vec<_>>();
+        assert_eq!(urls_of, all, "in the order of the command line");
+        assert_eq!(parts[1]["completed"], 250);
+        for (index, (address, completed, connections)) in
+            [(first, 750, 6), (second, 250, 2)].into_iter().enumerate()
+        {
+            let server = &json["servers"][index];
+            assert_eq!(server["server"], address);
+            assert_eq!((&server["completed"], &server["failed"]), (&completed.into(), &0.into()));
+            assert_eq!(server["connections"], connections);
+        }
+        let report = text(&output.stderr);
+        assert!(report.contains("3 requests on 2 servers: 8 connections"), "{report}");
+        assert!(report.contains(&format!("250  {second}:")), "{report}");
+    }
+    let h2c = format!("h2c://{second}/");
+    for (args, why) in [
+        (&[all[0], &h2c][..], "a run has one protocol"),
+        (&[all[0], all[1], "-c", "1"], "cannot be divided among 2 servers"),
+        (&[all[0], all[1], "-n", "1"], "cannot be divided among 2 servers"),
+        (&[all[0], all[1], "--find-rate", "p99<1s"], "only possible for a single run"),
+    ] {
+        let output = bench(args);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(text(&output.stderr).contains(why), "{output:?}");
+    }
+    // The third server accepts no connection.
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let output = bench(&[all[0], &format!("http://{closed}/")]);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert!(text(&output.stderr).contains(&closed.to_string()), "{output:?}");
+}
+
+#[test]
+fn connections_go_to_another_address_and_the_host_field_stays() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            thread::spawn(move || {
+                let mut buffer = [0; 4096];
+                while let Ok(n @ 1..) = stream.read(&mut buffer) {
+                    let text = String::from_utf8_lossy(&buffer[..n]).into_owned();
+                    let is_right = text.contains("\r\nHost: www.a.test:81\r\n");
+                    stream.write_all(if is_right { HELLO } else { ABSENT }.as_bytes()).unwrap();
+                }
+            });
+        }
+    });
+    for rule in [address.clone(), format!("WWW.a.test:81:{address}"), format!("::{address}")] {
+        let run = ["--connect-to", &rule, "-n", "20", "-c", "2"];
+        let output = bench(&[&["http://www.a.test:81/x"], &run[..]].concat());
+        assert_eq!(output.status.code(), Some(0), "{rule}: {output:?}");
+    }
 }
 
 #[test]

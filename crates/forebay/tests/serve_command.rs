@@ -822,3 +822,84 @@ fn uwsgi_speaks_two_protocols_of_its_own() {
         assert!(left.iter().all(|pid| !is_alive(&pid.to_string())));
     }
 }
+
+/// A FastCGI program that ends after ten requests, as a guard against leaks. The others end by
+/// themselves in the same way, but speak SCGI and HTTP.
+const SHORT_LIVED: [(&str, &str); 3] = [
+    (
+        "fastcgi",
+        "use FCGI; my $n = 0; my $request = FCGI::Request();
+         while ($request->Accept >= 0) {
+             read STDIN, my $body, $ENV{CONTENT_LENGTH} || 0;
+             print \"Content-Type: text/plain\\r\\n\\r\\n$ENV{REQUEST_METHOD} $body $$\";
+             $request->Finish; last if ++$n == 10 }",
+    ),
+    (
+        "scgi",
+        "my $n = 0; while (accept my $client, STDIN) {
+             local $/ = ':'; my $length = <$client> or next; chop $length; read $client, my $head, $length + 1;
+             my %of = split /\\0/, substr $head, 0, -1; read $client, my $body, $of{CONTENT_LENGTH};
+             print $client \"Content-Type: text/plain\\r\\n\\r\\n$of{REQUEST_METHOD} $body $$\";
+             close $client; last if ++$n == 10 }",
+    ),
+    (
+        "http",
+        "my $n = 0; while (accept my $client, STDIN) {
+             my ($method, $length) = ('', 0);
+             while (<$client>) { $method ||= (split)[0]; $length = $1 if /^content-length: (\\d+)/i;
+                 last if !/\\S/ }
+             read $client, my $body, $length;
+             print $client \"HTTP/1.0 200 OK\\r\\n\\r\\n$method $body $$\" if $method;
+             close $client; last if $method && ++$n == 10 }",
+    ),
+];
+
+#[test]
+fn no_request_is_lost_where_programs_end_themselves() {
+    for (speaks, program) in SHORT_LIVED {
+        if speaks == "fastcgi" && !peer::has_perl("FCGI", "libfcgi-perl") {
+            continue;
+        }
+        for workers in ["1", "3", "{ min = 0, max = 2 }"] {
+            let folder = Folder::new();
+            folder.write("own.pl", program);
+            let keys = format!(
+                "run = [\"perl\", \"own.pl\"]\nspeaks = \"{speaks}\"\nlisten = \"stdin\"\n\
+                 connections = 1\nworkers = {workers}"
+            );
+            let forebay = serve(folder, &configuration(&keys));
+            let processes = std::sync::Mutex::new(BTreeSet::new());
+            thread::scope(|scope| {
+                for _ in 0..8 {
+                    scope.spawn(|| {
+                        let mut client = forebay.connect();
+                        for n in 0..15 {
+                            let get = client.get("/x");
+                            let request = format!(
+                                "POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nbody{}",
+                                n % 10
+                            );
+                            client.send(&request);
+                            let post = client.reply();
+                            for (reply, begin) in
+                                [(get, "GET  "), (post, &*format!("POST body{} ", n % 10))]
+                            {
+                                let text = reply.text();
+                                assert!(
+                                    text.starts_with(begin),
+                                    "{speaks}: {text}\n{}",
+                                    forebay.output()
+                                );
+                                processes.lock().unwrap().insert(text[begin.len()..].to_owned());
+                            }
+                        }
+                    });
+                }
+            });
+            assert!(processes.into_inner().unwrap().len() >= 24, "each ends after ten requests");
+            let output = forebay.output();
+            assert!(!output.contains(" ended, "), "it is no failure: {output}");
+            forebay.stop();
+        }
+    }
+}

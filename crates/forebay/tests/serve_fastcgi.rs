@@ -305,7 +305,8 @@ fn scripted(backend: &ScriptedBackend) -> Forebay {
     folder.write("x", "");
     let configuration = format!(
         "[server]\nthreads = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\n\
-         fastcgi = {{ to = \"unix:{}\", root = \".\", index = \"index.cgi\" }}\n",
+         fastcgi = {{ to = \"unix:{}\", root = \".\", index = \"index.cgi\" }}\n\
+         on_abort = \"stop\"\n",
         backend.path().display()
     );
     support::serve_file(folder, &configuration)

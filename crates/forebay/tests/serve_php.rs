@@ -211,6 +211,40 @@ fn php_cgi_can_be_run_as_a_program() {
     forebay.stop();
 }
 
+/// php-fpm has two ways to report messages of scripts: its own standard error, and FastCGI.
+#[test]
+fn messages_of_scripts_are_logged_once_at_their_level() {
+    let fpm = "kind = \"php\"\nini = { log_errors = \"1\" }";
+    let cgi = "kind = \"command\"\nspeaks = \"fastcgi\"\nrun = [\"php-cgi\", \"-d\", \
+               \"log_errors=1\", \"-b\", \"{socket}\"]";
+    for (keys, is_there) in [(fpm, has_php_fpm()), (cgi, has_php_cgi())] {
+        if !is_there {
+            continue;
+        }
+        let folder = Folder::new();
+        folder.write(
+            "htdocs/log.php",
+            "<?php error_log('own text'); trigger_error('own warning', E_USER_WARNING);\n\
+             file_put_contents('php://stderr', \"own line\\n\"); echo 'ok';\n",
+        );
+        folder.write("htdocs/end.php", "<?php error_log('the end');\n");
+        let site = "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\napp = \"php\"\n[app.php]\n";
+        let user = user();
+        let mut forebay =
+            serve(folder, &format!("{site}{keys}\nroot = \"htdocs\"\nworkers = 1\n{user}\n"));
+        assert_eq!(forebay.get("/log.php").status, 200, "{}", forebay.output());
+        assert_eq!(forebay.get("/end.php").status, 200);
+        forebay.wait_for_output("the end");
+        let output = forebay.output();
+        for (text, level) in [("own text", "info"), ("own warning", "warn"), ("own line", "info")] {
+            let lines: Vec<_> = output.lines().filter(|line| line.contains(text)).collect();
+            assert_eq!(lines.len(), 1, "{keys}: {text}\n{output}");
+            assert!(lines[0].contains(&format!(" {level} forebay: ")), "{keys}: {}", lines[0]);
+        }
+        forebay.stop();
+    }
+}
+
 #[test]
 fn a_site_of_kind_php_runs_scripts_and_never_those_of_visitors() {
     if !has_php_fpm() {

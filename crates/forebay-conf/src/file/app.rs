@@ -144,6 +144,9 @@ pub struct App {
     /// Variables added to the workers' environment. They also replace CGI variables of the request
     /// that have the same name, such as REMOTE_USER and DOCUMENT_ROOT, except HTTP_PROXY.
     pub env: BTreeMap<String, At<String>>,
+    /// php, mono, command that speaks fastcgi, scgi or uwsgi: parameters added to those of each
+    /// request. They replace parameters of the request that have the same name.
+    pub params: BTreeMap<String, At<String>>,
     /// perl-cgi, python-cgi, cgi-bin, psgi, wsgi, asgi, rack: directories where Perl (@INC), Python
     /// (sys.path) and Ruby ($LOAD_PATH) look for modules first. Default: none.
     pub lib: Option<At<OneOrMany<String>>>,
@@ -267,13 +270,13 @@ const FORMS: [Form; 14] = [
     Form {
         kind: "php",
         must: &["root"],
-        may: &["scripts", "strip_prefix", "ini", "version", "stop_timeout", "max_output"],
+        may: &["params", "scripts", "strip_prefix", "ini", "version", "stop_timeout", "max_output"],
         ..FORM
     },
     Form {
         kind: "mono",
         must: &["dir"],
-        may: &["threads", "virtual_path", "stop_timeout", "max_output"],
+        may: &["params", "threads", "virtual_path", "stop_timeout", "max_output"],
         ..FORM
     },
     Form {
@@ -288,6 +291,7 @@ const FORMS: [Form; 14] = [
         speaks: &["fastcgi"],
         must: &["run", "speaks"],
         may: &[
+            "params",
             "root",
             "scripts",
             "strip_prefix",
@@ -303,7 +307,7 @@ const FORMS: [Form; 14] = [
         kind: "command",
         speaks: &["scgi", "uwsgi"],
         must: &["run", "speaks"],
-        may: &["root", "mount", "listen", "connections", "stop_timeout", "max_output"],
+        may: &["params", "root", "mount", "listen", "connections", "stop_timeout", "max_output"],
         ..FORM
     },
     Form {

@@ -8,18 +8,37 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 
+use super::ajp::Ajp;
 use super::fields::RequestFields;
 use super::proxy::HostField;
-use super::shape::{At, OneOrMany, Time};
+use super::route::{Fastcgi, Scgi, Uwsgi};
+use super::shape::{At, OneOrMany, Table, TextOr, Time};
 
 /// A server that permits or refuses each request.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["to"]))]
+#[schemars(extend("oneOf" = [
+    { "required": ["to"] },
+    { "required": ["fastcgi"] },
+    { "required": ["scgi"] },
+    { "required": ["uwsgi"] },
+    { "required": ["ajp"] },
+]))]
 pub struct ForwardAuth {
     /// The URL that Forebay requests before it passes a client's request on:
     /// "http://127.0.0.1:4180/oauth2/auth", or "@NAME/verify" for the group [upstream.NAME].
     pub to: Option<At<String>>,
+    /// Instead of `to`: a FastCGI server, with the keys of `fastcgi` of a route.
+    pub fastcgi: Option<At<Table<Fastcgi>>>,
+    /// Instead of `to`: an SCGI server, with the keys of `scgi` of a route.
+    pub scgi: Option<At<Table<Scgi>>>,
+    /// Instead of `to`: a uwsgi server, with the keys of `uwsgi` of a route.
+    pub uwsgi: Option<At<Table<Uwsgi>>>,
+    /// Instead of `to`: a servlet container, with the keys of `ajp` of a route.
+    pub ajp: Option<At<TextOr<Ajp>>>,
+    /// The path and query that a server of `fastcgi`, `scgi`, `uwsgi` or `ajp` gets: "/" without
+    /// this key.
+    pub path: Option<At<String>>,
     /// The fields of the server's answer that the application gets as request headers: a list of
     /// names. A table renames them: { "Remote-User" = "X-User" } sets `Remote-User` to the answer's
     /// `X-User`. A header `Remote-User` of the client itself is always removed. Default: none.
@@ -30,11 +49,11 @@ pub struct ForwardAuth {
     /// The longest time between two reads of the server's answer, including the wait for its head.
     /// Default: "10s".
     pub timeout: Option<Time>,
-    /// Request headers that the server of `to` gets, with values as in `request_headers` of a
+    /// Request headers that the server gets, with values as in `request_headers` of a
     /// route. They replace the client's own headers with these names. Default: none.
     pub request_headers: RequestFields,
     /// The Host field that the server of `to` gets: "client" for the client's own, "backend" for
-    /// the host and port of the URL. Default: "backend".
+    /// the host and port of the URL. Default: "backend". Other servers get the client's own.
     pub host: Option<HostField>,
 }
 

@@ -34,6 +34,8 @@ pub struct App {
     pub queue_timeout: Duration,
     /// Variables added to the workers' environment.
     pub env: BTreeMap<String, String>,
+    /// Parameters added to those of each request, over FastCGI, SCGI and uwsgi.
+    pub params: BTreeMap<String, String>,
     /// Directories where Perl, Python and Ruby look for modules first. Paths are absolute and
     /// contain no colon. The directories existed when the configuration was loaded.
     pub lib: Vec<PathBuf>,

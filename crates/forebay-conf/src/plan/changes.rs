@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Action, JwtKeys, Plan, Route, Upstream};
+use super::{JwtKeys, Plan, Route, Upstream};
 
 impl Plan {
     /// Calls `change` with the group of every route and stream. A named group has one call for each
@@ -20,15 +20,8 @@ impl Plan {
 
 /// Returns the groups that [`Route::upstreams`] returns, as mutable references.
 fn upstreams_mut(route: &mut Route) -> Vec<&mut Arc<Upstream>> {
-    let mut found = Vec::new();
-    match &mut route.action {
-        Action::Fastcgi(fastcgi) => found.push(&mut fastcgi.upstream),
-        Action::AppServer(server) => found.push(&mut server.upstream),
-        Action::Ajp(ajp) => found.push(&mut ajp.upstream),
-        Action::Proxy(proxy) => found.push(&mut proxy.upstream),
-        _ => {}
-    }
-    found.extend(route.access.forward_auth.as_mut().map(|auth| &mut auth.proxy.upstream));
+    let mut found: Vec<_> = route.action.upstream_mut().into_iter().collect();
+    found.extend(route.access.forward_auth.as_mut().and_then(|auth| auth.server.upstream_mut()));
     found.extend(route.mirror.as_mut().map(|mirror| &mut mirror.proxy.upstream));
     if let Some(JwtKeys::Url(url)) = route.access.jwt.as_mut().map(|jwt| &mut jwt.keys) {
         found.push(&mut url.proxy.upstream);

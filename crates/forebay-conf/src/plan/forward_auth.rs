@@ -1,12 +1,14 @@
 //! A server that permits or refuses each request.
 
-use super::{Proxy, RequestField};
+use std::sync::Arc;
+
+use super::{Action, RequestField, Upstream};
 
 /// A server that permits or refuses each request of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardAuth {
-    /// The server.
-    pub proxy: Proxy,
+    /// The server: a proxy, FastCGI, SCGI, uwsgi or AJP.
+    pub server: Action,
     /// The path and query that Forebay requests from the server. The text begins with a slash.
     pub target: String,
     /// Names of request fields that the origin gets, each with the name of the answer's field.
@@ -16,6 +18,13 @@ pub struct ForwardAuth {
     pub user: Option<String>,
     /// Changes to the fields of the request to this server.
     pub request_headers: Vec<RequestField>,
+}
+
+impl ForwardAuth {
+    /// The addresses of the server.
+    pub fn upstream(&self) -> &Arc<Upstream> {
+        self.server.upstream().expect("a server has addresses")
+    }
 }
 
 /// The way to combine the access rules of a route.

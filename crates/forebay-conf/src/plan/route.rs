@@ -104,7 +104,7 @@ pub struct Route {
 impl Route {
     /// Returns the servers of the action, of `forward_auth`, of `mirror` and of `jwt`.
     pub fn upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
-        let deciding = self.access.forward_auth.as_ref().map(|auth| &auth.proxy.upstream);
+        let deciding = self.access.forward_auth.as_ref().map(ForwardAuth::upstream);
         let mirror = self.mirror.as_ref().map(|mirror| &mirror.proxy.upstream);
         let keys = self.access.jwt.as_ref().and_then(|jwt| Some(&jwt.url()?.proxy.upstream));
         self.action.upstream().into_iter().chain(deciding).chain(mirror).chain(keys)
@@ -312,6 +312,17 @@ impl Action {
             Self::AppServer(server) => Some(&server.upstream),
             Self::Ajp(ajp) => Some(&ajp.upstream),
             Self::Proxy(proxy) => Some(&proxy.upstream),
+            _ => None,
+        }
+    }
+
+    /// As [`upstream`](Action::upstream), to change them.
+    pub(super) fn upstream_mut(&mut self) -> Option<&mut Arc<Upstream>> {
+        match self {
+            Self::Fastcgi(fastcgi) => Some(&mut fastcgi.upstream),
+            Self::AppServer(server) => Some(&mut server.upstream),
+            Self::Ajp(ajp) => Some(&mut ajp.upstream),
+            Self::Proxy(proxy) => Some(&mut proxy.upstream),
             _ => None,
         }
     }

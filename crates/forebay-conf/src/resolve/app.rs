@@ -65,6 +65,7 @@ pub(super) fn app(
         },
         queue_timeout: time_above_zero(&typed.queue_timeout, Duration::from_secs(10))?,
         env: variables(&typed.env)?,
+        params: variables(&typed.params)?,
         lib: lib(context, typed)?,
         user: match &typed.user {
             Some(at) => Some(text(at)?.to_owned()),

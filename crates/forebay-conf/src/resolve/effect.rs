@@ -93,6 +93,12 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Resolution<()> {
             asgi || command,
             "asgi\" or \"command",
         ),
+        (
+            "params",
+            typed.params.values().map(|at| &at.span).next(),
+            php || mono || command,
+            "php\", \"mono\" or \"command",
+        ),
         ("ini", typed.ini.values().map(|at| &at.span).next(), php, "php"),
         ("threads", typed.threads.as_ref().map(|at| &at.span), mono || rack, "mono\" or \"rack"),
         ("virtual_path", typed.virtual_path.as_ref().map(|at| &at.span), mono, "mono"),

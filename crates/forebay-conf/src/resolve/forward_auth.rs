@@ -1,7 +1,11 @@
 //! Resolves `forward_auth` of a route.
 
+use std::ops::Range;
 use std::time::Duration;
 
+use super::ajp::ajp;
+use super::app_server::{fastcgi, scgi, uwsgi};
+use super::effect::no_effect;
 use super::fields::request_headers;
 use super::template::Known;
 use super::upstream::{Keys, of_route};
@@ -9,7 +13,9 @@ use super::value::{is_token, required, text, time_above_zero};
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, Copied, File, OneOrMany, TextOr};
-use crate::plan::{ForwardAuth, HostField, Proxy, Redirects, Scheme};
+use crate::plan::{
+    Action, Ajp, AppServer, Fastcgi, ForwardAuth, HostField, Proxy, Redirects, Scheme,
+};
 
 /// Default of `timeout`.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -29,18 +35,54 @@ pub(super) fn forward_auth(
         }
         TextOr::Table(table) => table,
     };
-    let example = "\"http://127.0.0.1:4180/oauth2/auth\"";
-    let url = required(&table.to, &typed.span, "to", example)?;
-    let (server, target) = divide(text(url)?);
-    if !target.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
-        return Err(Problem::new(&url.span, format!("\"{target}\" is not a path"))
-            .help("percent-encode it, and leave out `#`"));
-    }
-    let to = Some(url.with(OneOrMany::One(TextOr::Text(server.to_owned()))));
-    let upstream = of_route(context, file, Scheme::Http, &typed.span, &Keys::of(&to, &None))?;
+    let (server, target) = server(context, file, (&typed.span, table))?;
     Ok(ForwardAuth {
-        proxy: Proxy {
-            upstream,
+        server,
+        target,
+        copy: table.copy.as_ref().map_or(Ok(Vec::new()), copied)?,
+        user: table.user.as_ref().map(|at| field_name(&at.with(&at.value))).transpose()?,
+        request_headers: request_headers(&table.request_headers, known)?,
+    })
+}
+
+/// The server that decides, and the path and query that it gets.
+fn server(
+    context: &Context<'_>,
+    file: &File,
+    (span, table): (&Range<usize>, &file::ForwardAuth),
+) -> Resolution<(Action, String)> {
+    let timeout = Some(time_above_zero(&table.timeout, TIMEOUT)?);
+    let spans = [
+        table.to.as_ref().map(|at| &at.span),
+        table.fastcgi.as_ref().map(|at| &at.span),
+        table.scgi.as_ref().map(|at| &at.span),
+        table.uwsgi.as_ref().map(|at| &at.span),
+        table.ajp.as_ref().map(|at| &at.span),
+    ];
+    if let [_, second, ..] = spans.into_iter().flatten().collect::<Vec<_>>()[..] {
+        return Err(Problem::new(second, "another server decides already").help("keep one of them"));
+    }
+    let server = if let Some(typed) = &table.fastcgi {
+        let own = fastcgi(context, file, typed)?;
+        Action::Fastcgi(Fastcgi { reply_timeout: own.reply_timeout.or(timeout), ..own })
+    } else if let Some(typed) = &table.scgi {
+        let own = scgi(context, file, typed)?;
+        Action::AppServer(AppServer { reply_timeout: own.reply_timeout.or(timeout), ..own })
+    } else if let Some(typed) = &table.uwsgi {
+        let own = uwsgi(context, file, typed)?;
+        Action::AppServer(AppServer { reply_timeout: own.reply_timeout.or(timeout), ..own })
+    } else if let Some(typed) = &table.ajp {
+        let own = ajp(context, file, typed)?;
+        Action::Ajp(Ajp { reply_timeout: own.reply_timeout.or(timeout), ..own })
+    } else {
+        let url = required(&table.to, span, "to", "\"http://127.0.0.1:4180/oauth2/auth\"")?;
+        if let Some(at) = &table.path {
+            return Err(no_effect(&at.span, "path", "with `to`", "append it to the URL"));
+        }
+        let (server, target) = divide(text(url)?);
+        let to = Some(url.with(OneOrMany::One(TextOr::Text(server.to_owned()))));
+        let proxy = Proxy {
+            upstream: of_route(context, file, Scheme::Http, span, &Keys::of(&to, &None))?,
             host: match table.host {
                 Some(file::HostField::Client) => HostField::Client,
                 Some(file::HostField::Backend) | None => HostField::Backend,
@@ -48,14 +90,29 @@ pub(super) fn forward_auth(
             // The server's redirects lead the client to other hosts, so they are not rewritten.
             redirect: Redirects::Off,
             strip_prefix: None,
-            reply_timeout: Some(time_above_zero(&table.timeout, TIMEOUT)?),
+            reply_timeout: timeout,
             tunnel_idle: None,
-        },
-        target: target.to_owned(),
-        copy: table.copy.as_ref().map_or(Ok(Vec::new()), copied)?,
-        user: table.user.as_ref().map(|at| field_name(&at.with(&at.value))).transpose()?,
-        request_headers: request_headers(&table.request_headers, known)?,
-    })
+        };
+        return Ok((Action::Proxy(proxy), is_target(target, &url.span)?));
+    };
+    if table.host.is_some() {
+        let help = "leave it out: the server gets the client's own";
+        return Err(no_effect(span, "host", "without `to`", help));
+    }
+    let target = match &table.path {
+        Some(at) => is_target(text(at)?, &at.span)?,
+        None => "/".to_owned(),
+    };
+    Ok((server, target))
+}
+
+fn is_target(target: &str, span: &Range<usize>) -> Resolution<String> {
+    let is_plain = target.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
+    if target.starts_with('/') && is_plain {
+        return Ok(target.to_owned());
+    }
+    Err(Problem::new(span, format!("\"{target}\" is not a path"))
+        .help("begin it with a slash, percent-encode it, and leave out `#`"))
 }
 
 /// Returns the names of request fields, each with the name of the answer's field.

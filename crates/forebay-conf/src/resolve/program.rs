@@ -56,6 +56,12 @@ pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Re
         None if speaks.is_http() || speaks == AppProtocol::Ajp => 100,
         None => 1,
     };
+    if let Some(at) =
+        typed.params.values().next().filter(|_| speaks.is_http() || speaks == AppProtocol::Ajp)
+    {
+        let why = "on a program that speaks http or ajp";
+        return Err(no_effect(&at.span, "params", why, "write `request_headers` in the route"));
+    }
     let root = match &typed.root {
         Some(at) if speaks.is_http() || speaks == AppProtocol::Ajp => {
             return Err(Problem::new(

@@ -170,14 +170,17 @@ impl Origins {
         }
         let shared = &self.shared[site][at].auth;
         let forward = route.access.forward_auth.as_ref().map(|settings| {
-            let server = self.proxy(&settings.proxy, shared, (thread, pools)).strict();
-            let server = self.hop_limited(&settings.proxy.upstream, Box::new(server), pools);
-            ForwardAuth::new(server, settings.clone())
+            let server = match &settings.server {
+                Action::Proxy(proxy) => Action::Proxy(strict(proxy)),
+                other => other.clone(),
+            };
+            let server = self.servers(&server, shared, (thread, pools));
+            ForwardAuth::new(server.expect("a server decides"), settings.clone())
         });
         let url = route.access.jwt.as_ref().and_then(Jwt::url);
         let key_server = url.map(|url| {
             let shared = &self.shared[site][at].keys;
-            Box::new(self.proxy(&url.proxy, shared, (thread, pools)).strict()) as Box<dyn Origin>
+            Box::new(self.proxy(&strict(&url.proxy), shared, (thread, pools))) as Box<dyn Origin>
         });
         let state = GateState {
             key_server,
@@ -283,9 +286,9 @@ impl Origins {
         (thread, pools): (&Rc<Thread>, &Pools),
     ) -> Box<dyn Origin> {
         let route = &site.routes[at];
-        let upstream = |plan: &forebay_conf::Upstream, keep: Option<usize>, how: BackendOptions| {
-            self.upstream((plan, shared), keep, how, (thread, pools))
-        };
+        if let Some(origin) = self.servers(&route.action, shared, (thread, pools)) {
+            return origin;
+        }
         let thread = thread.clone();
         match &route.action {
             Action::Files(_) => {
@@ -299,6 +302,31 @@ impl Origins {
                 let scripts = (scripts_of(&cgi.dir, route), exact_paths(route));
                 Box::new(Cgi::new(thread, cgi.clone(), processes, scripts))
             }
+            Action::App(name) => {
+                let app = &self.plan.apps[name];
+                self.apps[name].origin(name, app, route, thread)
+            }
+            Action::Respond(respond) => Box::new(FixedReply::new(respond.clone())),
+            Action::Redirect(redirect) => Box::new(Redirection(redirect.clone())),
+            Action::Moved(pages) => Box::new(MovedRedirects(pages.clone())),
+            Action::Rewrite => Box::new(Rewriting),
+            Action::Fastcgi(_) | Action::AppServer(_) | Action::Ajp(_) | Action::Proxy(_) => {
+                unreachable!("servers() returns an origin for these")
+            }
+        }
+    }
+
+    /// The origin of an action that passes requests to other servers, on one thread.
+    fn servers(
+        &self,
+        action: &Action,
+        shared: &Option<SharedUpstream>,
+        (thread, pools): (&Rc<Thread>, &Pools),
+    ) -> Option<Box<dyn Origin>> {
+        let upstream = |plan: &forebay_conf::Upstream, keep: Option<usize>, how: BackendOptions| {
+            self.upstream((plan, shared), keep, how, (thread, pools))
+        };
+        Some(match action {
             Action::Fastcgi(fastcgi) => {
                 let how = BackendOptions {
                     idle_time: FASTCGI_IDLE,
@@ -308,13 +336,13 @@ impl Origins {
                 };
                 let keep = if fastcgi.keep_conn { fastcgi.upstream.keepalive } else { Some(0) };
                 let upstream = upstream(&fastcgi.upstream, keep, how);
-                Box::new(Fastcgi::new(thread, upstream, fastcgi.clone()))
+                Box::new(Fastcgi::new(thread.clone(), upstream, fastcgi.clone()))
             }
             Action::AppServer(settings) => {
                 let reply_timeout = settings.reply_timeout;
                 let how = BackendOptions { reply_timeout, ..BackendOptions::default() };
                 let upstream = upstream(&settings.upstream, Some(0), how);
-                Box::new(AppServer::new(thread, upstream, settings.clone()))
+                Box::new(AppServer::new(thread.clone(), upstream, settings.clone()))
             }
             Action::Ajp(ajp) => {
                 let reply_timeout = ajp.reply_timeout;
@@ -324,22 +352,15 @@ impl Origins {
                     ..BackendOptions::default()
                 };
                 let keep = ajp.upstream.keepalive;
-                let origin = Ajp::new(&thread, upstream(&ajp.upstream, keep, how), ajp.clone());
+                let origin = Ajp::new(thread, upstream(&ajp.upstream, keep, how), ajp.clone());
                 self.hop_limited(&ajp.upstream, Box::new(origin), pools)
             }
             Action::Proxy(proxy) => {
-                let origin = self.proxy(proxy, shared, (&thread, pools));
+                let origin = self.proxy(proxy, shared, (thread, pools));
                 self.hop_limited(&proxy.upstream, Box::new(origin), pools)
             }
-            Action::App(name) => {
-                let app = &self.plan.apps[name];
-                self.apps[name].origin(name, app, route, thread)
-            }
-            Action::Respond(respond) => Box::new(FixedReply::new(respond.clone())),
-            Action::Redirect(redirect) => Box::new(Redirection(redirect.clone())),
-            Action::Moved(pages) => Box::new(MovedRedirects(pages.clone())),
-            Action::Rewrite => Box::new(Rewriting),
-        }
+            _ => return None,
+        })
     }
 
     /// Returns `origin`. If the route has `cache`, wraps `origin` in an origin that stores replies.
@@ -419,6 +440,14 @@ fn reaches_application(action: &Action) -> bool {
             | Action::Moved(_)
             | Action::Rewrite
     )
+}
+
+/// The settings of a proxy to a server that decides about access. Its odd replies are refused,
+/// because their fields name the user.
+fn strict(proxy: &forebay_conf::Proxy) -> forebay_conf::Proxy {
+    let mut proxy = proxy.clone();
+    Arc::make_mut(&mut proxy.upstream).strict = true;
+    proxy
 }
 
 fn rules(route: &forebay_conf::Route) -> Option<Rc<Rules>> {

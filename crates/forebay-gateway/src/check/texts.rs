@@ -47,6 +47,19 @@ pub fn doubts(plan: &Plan) -> Vec<Finding> {
             }
         }
     }
+    for (name, app) in &plan.apps {
+        for (param, value) in &app.params {
+            let message = if has_placeholder(value) {
+                "this text is sent as it is, with the names in braces".to_owned()
+            } else if let Some(variable) = variable(value, "params") {
+                format!("\"{variable}\" is sent as it is")
+            } else {
+                continue;
+            };
+            let key = ["app", name, "params", param].map(str::to_owned).to_vec();
+            found.push(Finding { key, message, help: FIXED.into() });
+        }
+    }
     found
 }
 
@@ -55,8 +68,20 @@ const FIXED: &str = "placeholders have values in `redirect`, `set_headers`, `req
 
 /// The texts of a route that have no placeholders, with their keys.
 fn fixed(route: &Route) -> Vec<(&'static str, &str)> {
-    let params = match &route.action {
-        Action::Respond(reply) => return vec![("respond", &reply.body)],
+    let mut all = match &route.action {
+        Action::Respond(reply) => vec![("respond", &*reply.body)],
+        action => params(action),
+    };
+    if let Some(auth) = &route.access.forward_auth {
+        let params = params(&auth.server);
+        all.extend(params.into_iter().map(|(_, value)| ("forward_auth", value)));
+    }
+    all
+}
+
+/// The values of `params`, with the key of the action.
+fn params(action: &Action) -> Vec<(&'static str, &str)> {
+    let (key, params) = match action {
         Action::Fastcgi(fastcgi) => ("fastcgi", &fastcgi.params),
         Action::AppServer(server) => match server.protocol {
             ServerProtocol::Scgi => ("scgi", &server.params),
@@ -64,7 +89,7 @@ fn fixed(route: &Route) -> Vec<(&'static str, &str)> {
         },
         _ => return Vec::new(),
     };
-    params.1.values().map(|value| (params.0, value.as_str())).collect()
+    params.values().map(|value| (key, value.as_str())).collect()
 }
 
 /// The templates of a route, with their keys.

@@ -31,7 +31,7 @@ fn text(text: &str) -> Vec<u8> {
     [&(text.len() as u16).to_be_bytes()[..], text.as_bytes(), b"\0"].concat()
 }
 
-fn head(status: u16, fields: &[(&str, &str)]) -> Vec<u8> {
+pub fn head(status: u16, fields: &[(&str, &str)]) -> Vec<u8> {
     let mut payload = [&b"\x04"[..], &status.to_be_bytes(), &text(&status.to_string())].concat();
     payload.extend((fields.len() as u16).to_be_bytes());
     for (name, value) in fields {
@@ -41,7 +41,7 @@ fn head(status: u16, fields: &[(&str, &str)]) -> Vec<u8> {
     packet(&payload)
 }
 
-fn chunk(data: &[u8]) -> Vec<u8> {
+pub fn chunk(data: &[u8]) -> Vec<u8> {
     packet(&[&b"\x03"[..], &(data.len() as u16).to_be_bytes(), data, b"\0"].concat())
 }
 
@@ -49,7 +49,7 @@ fn get_body(length: usize) -> Vec<u8> {
     packet(&[&b"\x06"[..], &(length as u16).to_be_bytes()].concat())
 }
 
-fn end(reuse: bool) -> Vec<u8> {
+pub fn end(reuse: bool) -> Vec<u8> {
     packet(&[5, u8::from(reuse)])
 }
 

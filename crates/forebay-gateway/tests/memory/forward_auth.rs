@@ -1,10 +1,15 @@
 //! `forward_auth` and `satisfy`: another server decides, and nobody gets around it.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Duration;
+
+use tokio::task::spawn_local;
 
 use crate::application::{Application, reply};
 use crate::http2_client::Http2Client;
 use crate::world::{Message, World, in_memory};
+use crate::{ajp, fastcgi};
 
 const ROUTES: &str = "[[site.route]]\npath = \"/open\"\nproxy = \"http://10.0.0.1:3000\"\n\
     [[site.route]]\nproxy = \"http://10.0.0.1:3000\"\n\
@@ -382,5 +387,99 @@ fn no_field_of_the_client_describes_the_request_or_its_user_to_the_server() {
         let asked = auth.seen.borrow_mut().pop().unwrap();
         assert_eq!(asked.values("x-original-uri"), ["/secret"]);
         assert_eq!(asked.values("x-remote-user"), ["bob"]);
+    });
+}
+
+/// Starts a server of `protocol` that decides by the cookie `user`. Returns what it was asked.
+fn start_other(world: &World, protocol: &'static str) -> Rc<RefCell<Vec<String>>> {
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let (mut server, asked) = (world.backend("10.0.0.2:9091"), seen.clone());
+    spawn_local(async move {
+        loop {
+            let mut connection = server.accept().await;
+            if connection.more().await.is_err() {
+                continue;
+            }
+            let request = String::from_utf8_lossy(connection.unread()).replace('\0', "|");
+            let is_ann = request.contains("user=ann");
+            let leads_away = request.contains("user=eve");
+            asked.borrow_mut().push(request);
+            let cgi = match (is_ann, leads_away) {
+                (true, _) => "Status: 204\r\nRemote-User: ann\r\nSet-Cookie: a=1\r\n\r\n",
+                (_, true) => "Location: /open\r\n\r\n",
+                _ => "Status: 401\r\nContent-Type: text/plain\r\n\r\nlogin",
+            };
+            let reply = match protocol {
+                "fastcgi" => [fastcgi::stdout(1, cgi), fastcgi::end(1)].concat(),
+                "ajp" if is_ann => {
+                    let fields = [("Remote-User", "ann"), ("Set-Cookie", "a=1")];
+                    [ajp::head(204, &fields), ajp::end(false)].concat()
+                }
+                "ajp" => {
+                    let head = ajp::head(401, &[("Content-Length", "5")]);
+                    [head, ajp::chunk(b"login"), ajp::end(false)].concat()
+                }
+                _ => cgi.as_bytes().to_vec(),
+            };
+            connection.send(reply).await;
+        }
+    });
+    seen
+}
+
+#[test]
+fn a_server_of_any_protocol_decides() {
+    const FORGED: &str = "X-Original-URI: /evil\r\nX-Forwarded-User: root\r\nRemote-User: root\r\n\
+        X-Forwarded-Uri: /evil\r\nX-Forwarded-Groups: root\r\nX-Groups: root\r\nProxy: root\r\n";
+    for protocol in ["fastcgi", "scgi", "uwsgi", "ajp"] {
+        let mount = match protocol {
+            "ajp" => "",
+            _ => ", mount = \"/verify\", params = { REALM = \"shop\" }",
+        };
+        let routes = format!(
+            "[[site.route]]\npath = \"/open\"\nproxy = \"http://10.0.0.1:3000\"\n\
+             [[site.route]]\nproxy = \"http://10.0.0.1:3000\"\n[site.route.forward_auth]\n\
+             {protocol} = {{ to = \"10.0.0.2:9091\"{mount} }}\npath = \"/verify/x?y=1\"\n\
+             copy = [\"Remote-User\", \"X-Groups\"]\n"
+        );
+        in_memory(&routes, async |world| {
+            let (asked, application) = (start_other(world, protocol), start_application(world));
+            let fields = format!("{FORGED}Cookie: user=ann\r\nContent-Length: 2\r\n");
+            let request = format!("POST /a/../b?c=d HTTP/1.1\r\nHost: h\r\n{fields}\r\nno");
+            let permitted = world.ask(&request).await;
+            assert_eq!((permitted.status(), permitted.text()), (200, "page"), "{protocol}");
+            assert_eq!(permitted.values("set-cookie"), ["a=1"]);
+            {
+                let passed = &application.seen.borrow()[0];
+                assert_eq!((&*passed.start, &*passed.body), ("POST /b?c=d HTTP/1.1", &b"no"[..]));
+                assert_eq!(passed.values("remote-user"), ["ann"]);
+                assert_eq!(passed.values("x-groups"), [""; 0]);
+            }
+            let told = asked.borrow_mut().pop().unwrap();
+            assert!(!told.contains("evil") && !told.contains("root"), "{protocol}: {told}");
+            assert!(told.contains("/b?c=d") && told.contains("y=1"), "{protocol}: {told}");
+            assert!(told.contains("192.0.2.7") && told.contains("http"), "{protocol}: {told}");
+            assert!(told.contains("/verify") && told.contains("/x"), "{protocol}: {told}");
+            assert_eq!(told.contains("shop"), protocol != "ajp", "{protocol}: {told}");
+            let refused = get(world, "/b", "").await;
+            assert_eq!((refused.status(), refused.text()), (401, "login"), "{protocol}");
+            // A redirect within this server is no permission.
+            let away = get(world, "/b", "Cookie: user=eve\r\n").await;
+            assert!(away.status() >= 400, "{protocol}: {away:?}");
+            assert_eq!(application.asked(), 1, "{protocol}");
+        });
+    }
+}
+
+#[test]
+fn a_script_that_decides_and_is_missing_opens_no_other_route() {
+    let routes = "[[site.route]]\npath = \"/a\"\nfallback = true\n\
+        fastcgi = { to = \"10.0.0.3:9000\", root = \"/nowhere\", scripts = \"*\" }\n\
+        forward_auth = { fastcgi = { to = \"10.0.0.2:9091\", root = \"/nowhere\" }, path = \"/x.txt\" }\n\
+        [[site.route]]\nproxy = \"http://10.0.0.1:3000\"\n";
+    in_memory(routes, async |world| {
+        let application = start_application(world);
+        assert!(get(world, "/a", "").await.status() >= 400);
+        assert_eq!(application.asked(), 0);
     });
 }

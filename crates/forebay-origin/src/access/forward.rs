@@ -1,14 +1,16 @@
 //! `forward_auth`: another server decides if a request is permitted.
 //!
 //! The server gets a GET with the client's fields, without the body. `X-Forwarded-Uri` has the path
-//! that selected the route, so that the server decides about the same resource.
+//! that selected the route, so that the server decides about the same resource. It may speak any
+//! protocol that a route to backends may: over FastCGI, the fields are HTTP_X_FORWARDED_URI and so
+//! on.
 
 use std::rc::Rc;
 
 use forebay_conf::{
     self as conf, Placeholder, RequestChange, RequestField, Template, TemplatePart,
 };
-use forebay_net::fault::Fault;
+use forebay_net::fault::{Decline, Fault};
 use forebay_net::head::{Request, is_alike};
 use forebay_net::request_fields::RequestFields;
 use forebay_server::exchange::{Exchange, Origin};
@@ -79,6 +81,14 @@ impl ForwardAuth {
             ("X-Original-Method", Placeholder::Method),
             ("X-Original-URI", Placeholder::Uri),
         ];
+        // A proxy sets these by itself.
+        let of_proxy = [
+            ("X-Forwarded-Host", Placeholder::Header("host".to_owned())),
+            ("X-Forwarded-Proto", Placeholder::Scheme),
+            ("X-Forwarded-For", Placeholder::Client),
+        ];
+        let is_proxy = matches!(settings.server, conf::Action::Proxy(_));
+        let set = set.into_iter().chain(of_proxy.into_iter().filter(|_| !is_proxy));
         let set = set.map(|(name, value)| {
             let value = Template::of(vec![TemplatePart::Value(value)]);
             change(name, RequestChange::Set(value))
@@ -136,12 +146,17 @@ impl ForwardAuth {
             fields.change(&mut request);
         }
         request.become_get_for(self.settings.target.as_bytes());
+        if !matches!(self.settings.server, conf::Action::Proxy(_)) {
+            // Other servers than HTTP's get the path in parts, and the target in REQUEST_URI.
+            request.clean_path().map_err(|error| Fault::us(500, error.to_string()))?;
+        }
         let mut asked = exchange.aside(request);
         asked.reply.record(Rc::new(WholeAnswer), true);
         let outcome = self.server.serve(&mut asked).await;
         let captured = asked.reply.take_captured();
         asked.detach();
-        outcome?;
+        // A script that the server lacks must not let another route answer instead.
+        outcome.map_err(|fault| fault.decline(Decline::No))?;
         captured.ok_or_else(|| Fault::us(500, "the server of forward_auth gave no answer"))
     }
 

@@ -1,5 +1,6 @@
 //! Running applications of all kinds.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -258,6 +259,7 @@ pub fn program_options(plan: &conf::App) -> ProgramOptions {
         }
         conf::AppKind::Command {
             speaks: conf::AppProtocol::Fastcgi,
+            listen,
             root,
             scripts,
             strip_prefix,
@@ -269,7 +271,14 @@ pub fn program_options(plan: &conf::App) -> ProgramOptions {
                 None => PathMapping::Mount,
             };
             let settings = fastcgi(plan, root.as_ref().unwrap_or(&plan.dir), scripts);
-            let settings = conf::Fastcgi { strip_prefix: strip_prefix.clone(), ..settings };
+            let opens_socket = matches!(listen, conf::Listening::Socket | conf::Listening::Port);
+            let settings = conf::Fastcgi {
+                strip_prefix: strip_prefix.clone(),
+                // A program may end after any request. Over a kept connection, the next request
+                // would be lost then, but a new connection waits for the next process.
+                keep_conn: opens_socket,
+                ..settings
+            };
             Protocol::Fastcgi(mapping, settings)
         }
         conf::AppKind::Command { speaks: conf::AppProtocol::Scgi, root, .. } => {
@@ -311,6 +320,13 @@ pub fn program_options(plan: &conf::App) -> ProgramOptions {
     }
 }
 
+/// The parameters that every request to a program has.
+fn params(plan: &conf::App) -> BTreeMap<String, String> {
+    let mut params = env_of_requests(plan);
+    params.extend(plan.params.clone());
+    params
+}
+
 /// Returns the settings of a `fastcgi` route that would be equivalent to the application.
 fn fastcgi(plan: &conf::App, root: &Path, scripts: &[String]) -> conf::Fastcgi {
     conf::Fastcgi {
@@ -320,7 +336,7 @@ fn fastcgi(plan: &conf::App, root: &Path, scripts: &[String]) -> conf::Fastcgi {
         mount: plan.mount.clone(),
         index: "index.php".into(),
         scripts: scripts.to_vec(),
-        params: env_of_requests(plan),
+        params: params(plan),
         keep_conn: true,
         multiplex: conf::Multiplex::Off,
         max_streams: 1,
@@ -342,7 +358,7 @@ fn server(
         upstream: Arc::new(conf::Upstream::new(Vec::new())),
         root,
         mount: plan.mount.clone(),
-        params: env_of_requests(plan),
+        params: params(plan),
         max_output: plan.max_output,
         reply_timeout: None,
     }

@@ -46,8 +46,6 @@ pub(super) struct LaunchRequest {
 pub(super) struct RoomRequest {
     /// Name of the room: letters, digits, `-` and `_`.
     pub(super) name: String,
-    /// True if the helper opens the Unix socket, which the program inherits.
-    pub(super) listens: bool,
     /// Names and texts of the files in the room.
     pub(super) files: Vec<(String, String)>,
 }
@@ -134,8 +132,7 @@ impl LaunchRequest {
 impl RoomRequest {
     /// Encodes a request to start `program` in the room.
     pub(super) fn encode(&self, program: &LaunchRequest) -> io::Result<Vec<u8>> {
-        let listens = u8::from(self.listens).to_string();
-        let start = [self.name.clone(), listens, self.files.len().to_string()];
+        let start = [self.name.clone(), self.files.len().to_string()];
         let files = self.files.iter().flat_map(|(name, text)| [name.clone(), text.clone()]);
         let texts = start.into_iter().chain(files).map(String::into_bytes);
         encode(PROGRAM, texts.chain(program.texts()))
@@ -144,17 +141,12 @@ impl RoomRequest {
     fn parse<'a>(texts: &mut impl Iterator<Item = &'a [u8]>) -> Option<RoomRequest> {
         let mut text = || str::from_utf8(texts.next()?).ok();
         let name = text().filter(|name| is_name(name) && !name.contains('.'))?.to_owned();
-        let listens = match text()? {
-            "0" => false,
-            "1" => true,
-            _ => return None,
-        };
         let count = text()?.parse().ok().filter(|count| *count <= MOST_FILES)?;
         let mut files = Vec::new();
         while files.len() < count {
             files.push((text().filter(|name| is_name(name))?.to_owned(), text()?.to_owned()));
         }
-        Some(RoomRequest { name, listens, files })
+        Some(RoomRequest { name, files })
     }
 }
 
@@ -274,7 +266,7 @@ mod tests {
         let group = GroupRequest { app: "a b".into(), limits };
         assert_eq!(Request::parse(&group.encode().unwrap()), Some(Request::Group(group)));
         let files = vec![("php-fpm.conf".to_owned(), "a\nb".to_owned())];
-        let room = RoomRequest { name: "0a".into(), listens: true, files };
+        let room = RoomRequest { name: "0a".into(), files };
         let program = request(&asked());
         let bytes = room.encode(&program).unwrap();
         assert_eq!(Request::parse(&bytes), Some(Request::Program(room, program)));

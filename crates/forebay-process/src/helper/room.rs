@@ -16,10 +16,9 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{File, Permissions, remove_dir_all};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 /// File name of the socket in a room.
@@ -68,20 +67,19 @@ impl Rooms {
         path.is_absolute().then_some(Rooms { path, group, is_made: false })
     }
 
-    /// Makes a room for a program of this user, with its files and, if requested, its listening
-    /// socket. The room belongs to root until it is complete, so the user cannot place a link in
-    /// the room.
+    /// Makes a room for a program of this user, with its files. The room belongs to root until it is
+    /// complete, so the user cannot place a link in the room.
     pub(super) fn furnish(
         &mut self,
         request: &RoomRequest,
         owner: &Identity,
-    ) -> io::Result<(PathBuf, Option<OwnedFd>)> {
+    ) -> io::Result<PathBuf> {
         self.make()?;
         let room = self.path.join(&request.name);
         // `mkdir` fails if the room exists. An existing room belongs to another program.
         mkdir(&room, Mode::RWXU)?;
         match self.fill(&room, request, owner) {
-            Ok(listener) => Ok((room, listener)),
+            Ok(()) => Ok(room),
             Err(error) => {
                 let _ = remove_dir_all(&room);
                 Err(error)
@@ -111,14 +109,8 @@ impl Rooms {
         Ok(())
     }
 
-    /// Writes the files and makes the requested socket, then gives the room to its owner. Returns
-    /// the socket, or `None` if no socket is requested.
-    fn fill(
-        &self,
-        room: &Path,
-        request: &RoomRequest,
-        owner: &Identity,
-    ) -> io::Result<Option<OwnedFd>> {
+    /// Writes the files, then gives the room to its owner.
+    fn fill(&self, room: &Path, request: &RoomRequest, owner: &Identity) -> io::Result<()> {
         for (name, text) in &request.files {
             let path = room.join(name);
             let mut file = File::options().write(true).create_new(true).open(&path)?;
@@ -128,19 +120,9 @@ impl Rooms {
             file.set_permissions(Permissions::from_mode(0o644))?;
         }
         let group = Gid::from_raw(self.group);
-        let listener = if request.listens {
-            let path = room.join(SOCKET);
-            let listener = UnixListener::bind(&path)?;
-            chownat(CWD, &path, None, Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
-            chmod(&path, Mode::from_raw_mode(OF_SOCKET))?;
-            Some(listener.into())
-        } else {
-            None
-        };
         let user = owner.user.as_ref().map(|(user, _)| Uid::from_raw(*user));
         chmod(room, Mode::from_raw_mode(OF_ROOM))?;
-        chownat(CWD, room, user, Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
-        Ok(listener)
+        Ok(chownat(CWD, room, user, Some(group), AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
     /// Removes the directory, if no room is left.
@@ -180,6 +162,7 @@ pub(crate) fn share_socket(room: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::net::UnixListener;
 
     fn identity() -> Identity {
         let user = rustix::process::getuid().as_raw();
@@ -198,15 +181,13 @@ mod tests {
         let mut rooms = Rooms { path: path.clone(), group, is_made: false };
         assert_eq!(Rooms::parse(&rooms.word()), Some(rooms.clone()));
         let files = vec![("a.conf".to_owned(), "text".to_owned())];
-        let request = RoomRequest { name: new_name(), listens: true, files };
-        let (room, listener) = rooms.furnish(&request, &identity()).unwrap();
+        let request = RoomRequest { name: new_name(), files };
+        let room = rooms.furnish(&request, &identity()).unwrap();
         assert_eq!(mode(&path), 0o711);
-        assert_eq!((mode(&room), mode(&room.join(SOCKET))), (0o710, 0o660));
+        assert_eq!(mode(&room), 0o710);
         assert_eq!(std::fs::read_to_string(room.join("a.conf")).unwrap(), "text");
-        assert!(listener.is_some());
         assert!(rooms.furnish(&request, &identity()).is_err());
         assert!(room.exists(), "it is another program's");
-        let _ = std::os::unix::fs::chown(&path, Some(65534), None); // a test may run as root
         let mut others = Rooms { path, group, is_made: false };
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(&others.path, Some(1), None).unwrap();

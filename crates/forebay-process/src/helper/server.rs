@@ -283,14 +283,11 @@ impl HelperServer {
         descriptors: Vec<OwnedFd>,
     ) -> io::Result<Started> {
         let (launch, identity) = self.launch_of(request, true)?;
-        let mut descriptors = Descriptors::new(descriptors, &identity)?;
+        let descriptors = Descriptors::new(descriptors, &identity)?;
         if descriptors.fourth.is_some() {
             return Err(refusal("a guardian with four descriptors"));
         }
-        let (room, listener) = self.rooms.furnish(room, &identity)?;
-        if let Some(listener) = listener {
-            descriptors.stdout = listener;
-        }
+        let room = self.rooms.furnish(room, &identity)?;
         let mut command = Command::new(myself());
         command.arg("__guardian").arg(&room).args(launch.arguments());
         match self.spawn(command, request, descriptors) {

@@ -43,9 +43,6 @@ pub struct ProxySettings {
     pub strip_prefix: Option<String>,
     pub rewrite: Option<Rewrite>,
     pub send_proxy: Option<conf::ProxyHeader>,
-    /// True if odd replies are refused whatever the backend's own setting is: what decides about
-    /// access must leave no doubt.
-    pub strict: bool,
     /// If present, the backend is `hosts/rack.rb` and gets variables instead of an HTTP head.
     pub variables: Option<Variables>,
     /// If present, the backend is `hosts/asgi.py` and gets a scope line before the HTTP head.
@@ -88,11 +85,6 @@ pub struct ProxyAttempt<'a> {
 impl<'a> ProxyAttempt<'a> {
     pub fn backend(&self) -> &'a Backend {
         self.to.backend
-    }
-
-    /// Returns true if odd replies are refused.
-    pub fn is_strict(&self) -> bool {
-        self.proxy.strict || self.to.backend.is_strict()
     }
 
     /// Returns the `Host` that replaces the client's `Host`, or `None` if the client's `Host`

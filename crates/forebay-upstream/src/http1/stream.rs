@@ -197,7 +197,7 @@ impl<'a> ReplyReading<'a> {
         let backend = self.attempt.backend();
         self.head().begin(reply);
         let mut decoder = BodyDecoder::response(self.head.framing);
-        if !self.attempt.is_strict() {
+        if !backend.is_strict() {
             decoder = decoder.lenient();
         }
         if self.head().passes_trailers() {
@@ -265,7 +265,7 @@ impl<'a> ReplyReading<'a> {
                 Err(fault) => return Err(fault),
             }
             while !self.inbox.is_empty() {
-                let step = if self.attempt.is_strict() {
+                let step = if backend.is_strict() {
                     heads.read(self.inbox, self.head)
                 } else {
                     heads.read_mending(self.inbox, self.head)

@@ -161,7 +161,7 @@ impl ProcessKind for WorkerKind {
     }
 
     /// Does nothing, because a worker has no guardian that could report the end of a program.
-    fn program_ended(&self, _: &mut Arc<WorkerShared>, _: Exit, _: bool) {}
+    fn program_ended(&mut self, _: &mut Arc<WorkerShared>, _: Exit, _: bool) {}
 
     fn may_end(&self, worker: &Arc<WorkerShared>, reaped: Exit) -> bool {
         worker.state() == WorkerState::Ending

@@ -9,6 +9,7 @@ use crate::error::Exit;
 use crate::worker::{WorkerState, WorkerStatus};
 use forebay_process::descendants::{Usage, is_exiting, usage_below};
 use std::hash::{BuildHasher, RandomState};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -112,12 +113,19 @@ pub(super) struct Instance {
     pub(super) guardian: u32,
     pub(super) requests: AtomicU64,
     pub(super) life: Arc<Life>,
+    /// Keeps `place` from naming another socket: see [`Seat`](super::seat::Seat).
+    _inode: Option<Arc<OwnedFd>>,
     /// Method and target of the latest request.
     line: Mutex<Vec<u8>>,
 }
 
 impl Instance {
-    pub(super) fn new(id: u64, place: ProcessAddress, guardian: u32, limit: u64) -> Instance {
+    pub(super) fn new(
+        id: u64,
+        (place, inode): (ProcessAddress, Option<Arc<OwnedFd>>),
+        guardian: u32,
+        limit: u64,
+    ) -> Instance {
         Instance {
             id,
             name: format!("{:016x}", RandomState::new().hash_one(id)),
@@ -127,6 +135,7 @@ impl Instance {
             guardian,
             requests: AtomicU64::new(0),
             life: Life::new(),
+            _inode: inode,
             line: Mutex::default(),
         }
     }

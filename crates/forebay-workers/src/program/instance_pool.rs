@@ -421,7 +421,7 @@ mod tests {
     fn a_process_taken_for_hung_gets_no_further_request() {
         let pool = Arc::new(InstancePool::new(1));
         let place = ProcessAddress::Unix("/nowhere".into());
-        pool.add(Arc::new(Instance::new(1, place, 0, u64::MAX)));
+        pool.add(Arc::new(Instance::new(1, (place, None), 0, u64::MAX)));
         pool.serve(1);
         let Ok(Taken::Permit(permit)) = pool.take(1, None) else { panic!("the permit is free") };
         permit.was_silent(Duration::ZERO);
@@ -460,7 +460,7 @@ mod tests {
                 9 => {
                     last_id += 1;
                     let place = ProcessAddress::Unix("/nowhere".into());
-                    pool.add(Arc::new(Instance::new(last_id, place, 0, u64::MAX)));
+                    pool.add(Arc::new(Instance::new(last_id, (place, None), 0, u64::MAX)));
                     pool.serve(fastrand::u64(1..=last_id));
                 }
                 10 => pool.retire(some_id),

@@ -7,6 +7,7 @@
 use super::instance::{Instance, InstanceEnd};
 use super::instance_pool::InstancePool;
 use super::reports::{await_end, report};
+use super::seat::Seat;
 use super::start::{self, Started as StartedInstance};
 use super::{Listening, ProgramSpec, ready};
 use crate::error::{Exit, refused_start};
@@ -17,6 +18,7 @@ use forebay_process::{Child, Identity, Person};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tempfile::TempDir;
 use tokio::net::UnixStream;
 
@@ -27,6 +29,8 @@ pub(super) struct InstanceKind {
     pub(super) identity: Option<Identity>,
     pub(super) cgroup: Option<LimitedCgroup>,
     pub(super) pool: Arc<InstancePool>,
+    /// The sockets of processes that have ended by themselves, for the next processes.
+    pub(super) seats: Vec<Seat>,
 }
 
 /// One instance and its guardian.
@@ -37,6 +41,10 @@ pub(super) struct Process {
     link: Rc<UnixStream>,
     /// The end of the program, if the guardian has reported it.
     exit: Option<Exit>,
+    /// The socket that Forebay opened for the process.
+    seat: Option<Seat>,
+    /// The process has ended by itself, and has left its socket to the next one.
+    has_left_seat: bool,
     _room: Option<TempDir>,
 }
 
@@ -78,15 +86,21 @@ impl ProcessKind for InstanceKind {
             return Err(refused_start(&refused));
         }
         let cgroup = self.cgroup.as_ref().map(LimitedCgroup::path);
-        let started = start::start(&self.spec, self.identity.as_ref(), cgroup);
+        let seat = match self.seats.pop() {
+            Some(seat) => Some(seat),
+            None => Seat::open(self.spec.listen)?,
+        };
+        let started = start::start(&self.spec, self.identity.as_ref(), cgroup, seat.as_ref());
         let StartedInstance { guardian, at_end, link, log, place, room } =
             started.map_err(|error| {
                 io::Error::new(error.kind(), format!("{}: {error}", self.spec.run[0]))
             })?;
+        let inode = seat.as_ref().and_then(|seat| seat.inode.clone());
         let link = Rc::new(UnixStream::from_std(link)?);
         let guardian = Rc::new(guardian);
         let stderr_name = guardian.pid().as_raw_pid().cast_unsigned();
-        let instance = Arc::new(Instance::new(new.id, place.clone(), stderr_name, new.limit));
+        let instance =
+            Arc::new(Instance::new(new.id, (place.clone(), inode), stderr_name, new.limit));
         let reports = tokio::task::spawn_local(report(instance.clone(), link.clone(), new.events));
         let listen = self.spec.listen;
         let to_share = link.clone();
@@ -107,6 +121,8 @@ impl ProcessKind for InstanceKind {
                 guardian: guardian.clone(),
                 link,
                 exit: None,
+                seat,
+                has_left_seat: false,
                 _room: room,
             },
             stderr: log,
@@ -133,7 +149,8 @@ impl ProcessKind for InstanceKind {
     }
 
     fn missing(&self) -> usize {
-        self.pool.waiting().div_ceil(self.spec.connections)
+        // Clients may wait in the queues of sockets that no process has.
+        self.pool.waiting().div_ceil(self.spec.connections) + self.seats.len()
     }
 
     fn serve(&self, process: &Process, (): ()) {
@@ -159,16 +176,24 @@ impl ProcessKind for InstanceKind {
         process.guardian.kill_group();
     }
 
-    fn program_ended(&self, process: &mut Process, exit: Exit, was_stopped: bool) {
+    fn program_ended(&mut self, process: &mut Process, exit: Exit, was_stopped: bool) {
+        let has_served = self.pool.serves(process.instance.id)
+            && process.instance.requests.load(Ordering::Relaxed) > 0;
         // Send no further requests to a socket on which no process listens.
         self.pool.retire(process.instance.id);
         process.exit = Some(exit);
+        let seat = process.seat.take();
+        if exit == Exit::Code(0) && has_served {
+            process.has_left_seat = seat.is_some();
+            self.seats.extend(seat);
+        }
         process.instance.life.ended(InstanceEnd::of(exit, was_stopped));
     }
 
-    /// Returns false, because every end that the supervisor has not requested is a crash.
-    fn may_end(&self, _: &Process, _: Exit) -> bool {
-        false
+    /// An end that the supervisor has not requested is a crash, unless the next process continues
+    /// where this one has ended.
+    fn may_end(&self, process: &Process, _: Exit) -> bool {
+        process.has_left_seat
     }
 
     fn describe_end(&self, process: &Process, reaped: Exit, why: Option<Fault>) -> End {

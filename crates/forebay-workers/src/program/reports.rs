@@ -116,7 +116,7 @@ mod tests {
         poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None).unwrap();
         let (events, mut reported) = mpsc::unbounded_channel();
         let place = crate::program::ProcessAddress::Unix("/nowhere".into());
-        let instance = Arc::new(Instance::new(1, place, 0, u64::MAX));
+        let instance = Arc::new(Instance::new(1, (place, None), 0, u64::MAX));
         tokio::task::LocalSet::new().block_on(&runtime, async {
             let link = Rc::new(UnixStream::from_std(link).unwrap());
             let reports = tokio::task::spawn_local(report(instance.clone(), link, events));

@@ -1,6 +1,6 @@
-//! Starts one process of a program: creates its private directory and its socket, and starts its
-//! guardian.
+//! Starts one process of a program: creates its private directory, and starts its guardian.
 
+use super::seat::Seat;
 use super::{Listening, ProcessAddress, ProgramSpec};
 use forebay_process::{
     Child, HelpedChild, HelpedLaunch, HelpedRoom, Helper, Identity, Launch, found_descriptors,
@@ -16,7 +16,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{PermissionsExt, chown, fchown};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{self, Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
@@ -48,6 +48,7 @@ pub(super) struct Started {
     pub(super) link: UnixStream,
     /// Output of the program. Non-blocking.
     pub(super) log: OwnedFd,
+    /// Where Forebay connects.
     pub(super) place: ProcessAddress,
     /// The private directory of the process. `None` if the helper created the directory and will
     /// remove it.
@@ -57,17 +58,24 @@ pub(super) struct Started {
 /// Descriptors of a guardian.
 struct Descriptors {
     link: UnixStream,
-    /// The socket that the program inherits, if this process has opened it.
+    /// The socket that the program inherits, if any.
     listener: Option<OwnedFd>,
     log: OwnedFd,
 }
 
-/// Starts a process. If `cgroup` is given, the process is in this control group.
+/// Starts a process, which inherits the socket of `seat`. If `cgroup` is given, the process is in
+/// this control group.
 pub(super) fn start(
     spec: &ProgramSpec,
     identity: Option<&Identity>,
     cgroup: Option<&Path>,
+    seat: Option<&Seat>,
 ) -> io::Result<Started> {
+    let told = |room: &Path| match seat {
+        Some(seat) => Ok(seat.told.clone()),
+        None => own_address(spec.listen, room),
+    };
+    let listener = seat.map(|seat| seat.listener().try_clone_to_owned()).transpose()?;
     let host =
         spec.host.as_ref().map(super::super::compiled_host::CompiledHost::provide).transpose()?;
     let host = host.as_deref();
@@ -78,7 +86,7 @@ pub(super) fn start(
     let (guardian, at_end, place, room) = match identity.and_then(Identity::helper) {
         None => {
             let room = make_room(identity)?;
-            let (place, listener) = place(spec.listen, room.path(), true)?;
+            let place = told(room.path())?;
             let words = Words { spec, room: room.path(), place: &place, host };
             for (name, text) in &spec.files {
                 let file = room.path().join(name);
@@ -97,7 +105,7 @@ pub(super) fn start(
         }
         Some(helper) => {
             let room = helper.new_room();
-            let (place, listener) = place(spec.listen, room.path(), false)?;
+            let place = told(room.path())?;
             let words = Words { spec, room: room.path(), place: &place, host };
             let descriptors = Descriptors { link: its_link, listener, log: its_log };
             let launch = launch(&words, identity, cgroup);
@@ -106,6 +114,7 @@ pub(super) fn start(
             (Child::Helped(child), at_end, place, None)
         }
     };
+    let place = seat.map_or(place, |seat| seat.address.clone());
     Ok(Started { guardian, at_end, link, log, place, room })
 }
 
@@ -171,9 +180,7 @@ fn start_here(
     }
 }
 
-/// Asks the helper (a root process) to start the program's guardian in the directory `room`. If the
-/// program inherits a Unix socket, the helper opens this socket, because `room` belongs to another
-/// user.
+/// Asks the helper (a root process) to start the program's guardian in the directory `room`.
 fn start_by(
     (helper, room): (&Helper, &HelpedRoom),
     launch: &Launch,
@@ -192,13 +199,12 @@ fn start_by(
         descriptors: &[link.as_fd(), stdout, log.as_fd()],
     };
     let files = spec.files.iter().map(|(name, text)| (name.clone(), words.fill_in(text)));
-    let listens = matches!(spec.listen, Listening::Inherit | Listening::Stdin);
-    helper.launch_program(&request, room, files.collect(), listens)?.child()
+    helper.launch_program(&request, room, files.collect())?.child()
 }
 
 /// Creates a directory for the socket of a process. Only the user of the process can enter this
 /// directory. Chooses a short path, because the kernel limits the length of a socket's path.
-fn make_room(identity: Option<&Identity>) -> io::Result<TempDir> {
+pub(super) fn make_room(identity: Option<&Identity>) -> io::Result<TempDir> {
     // Processes of another user cannot enter XDG_RUNTIME_DIR.
     let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| identity.is_none()).map(PathBuf::from);
     let places = [Some(PathBuf::from("/run")), own, Some(std::env::temp_dir())];
@@ -225,15 +231,14 @@ fn give(path: &Path, identity: Option<&Identity>) -> io::Result<()> {
     }
 }
 
-/// Returns the address of the process, and the listening socket for the process to inherit. The
-/// socket is `None` if the process opens the socket itself. The socket is also `None` if `is_own`
-/// is false: `room` then belongs to another user, and the root helper opens the Unix socket.
-fn place(
-    listen: Listening,
-    room: &Path,
-    is_own: bool,
-) -> io::Result<(ProcessAddress, Option<OwnedFd>)> {
-    let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+/// The address of a process that opens its socket itself.
+fn own_address(listen: Listening, room: &Path) -> io::Result<ProcessAddress> {
+    if listen == Listening::Port {
+        // The port was free a moment ago. If another process takes the port meanwhile, the program
+        // ends, and the next start uses a new port.
+        let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        return Ok(ProcessAddress::Tcp(TcpListener::bind(any_port)?.local_addr()?));
+    }
     let socket = room.join("socket");
     if socket.as_os_str().len() > LONGEST_PATH {
         return Err(io::Error::other(format!(
@@ -241,22 +246,7 @@ fn place(
             socket.display()
         )));
     }
-    Ok(match listen {
-        Listening::Socket => (ProcessAddress::Unix(socket), None),
-        Listening::Port => {
-            // The port was free a moment ago. If another process takes the port meanwhile, the
-            // program ends, and the next start uses a new port.
-            (ProcessAddress::Tcp(TcpListener::bind(any_port)?.local_addr()?), None)
-        }
-        Listening::Inherit | Listening::Stdin => {
-            let listener = is_own.then(|| UnixListener::bind(&socket)).transpose()?;
-            (ProcessAddress::Unix(socket), listener.map(OwnedFd::from))
-        }
-        Listening::InheritPort => {
-            let listener = TcpListener::bind(any_port)?;
-            (ProcessAddress::Tcp(listener.local_addr()?), Some(listener.into()))
-        }
-    })
+    Ok(ProcessAddress::Unix(socket))
 }
 
 /// The values of `{dir}` and the other placeholders.

@@ -63,7 +63,7 @@ pub(crate) trait ProcessKind: 'static {
     fn force_again(&self, process: &Self::Process);
 
     /// Records that the program has ended, while its guardian still runs.
-    fn program_ended(&self, process: &mut Self::Process, exit: Exit, was_stopped: bool);
+    fn program_ended(&mut self, process: &mut Self::Process, exit: Exit, was_stopped: bool);
 
     /// Returns true if the process may end by itself, so that its end is not a crash. `reaped` is
     /// the end of the process. The supervisor has not requested this end.

@@ -169,7 +169,7 @@ impl ProcessKind for ModelKind {
         self.with(*id, |played| assert!(played.forced));
     }
 
-    fn program_ended(&self, id: &mut u64, _: Exit, _: bool) {
+    fn program_ended(&mut self, id: &mut u64, _: Exit, _: bool) {
         self.retire(id);
     }
 

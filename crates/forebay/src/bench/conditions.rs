@@ -60,6 +60,8 @@ pub fn cases(
     let problems = outcome.problems();
     let load = if outcome.is_interrupted {
         Decision::Undecided("a signal ended the run".to_owned())
+    } else if let Some(doubt) = outcome.rate_doubt().filter(|_| problems.is_empty()) {
+        Decision::Undecided(doubt)
     } else if problems.is_empty() {
         Decision::Fine
     } else {

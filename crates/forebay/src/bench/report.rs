@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_load::{
     Failures, GrpcCounts, Handshakes, IterationCounts, Merged, Outcome, PartCounts, Protocol,
-    ReplayRun, SlowCounts, StageCounts, Url,
+    ReplayRun, ServerCounts, SlowCounts, StageCounts, Url,
 };
 
 /// Percentiles that the table lists.
@@ -30,7 +30,10 @@ pub fn text(outcome: &Outcome) -> String {
         0 => format!("{} {}", outcome.method, outcome.url),
         parts => {
             let server = Url::parse(&outcome.url).map(|url| url.endpoint().to_string());
-            let server = server.unwrap_or_else(|_| outcome.url.clone());
+            let server = match outcome.servers.len() {
+                0 => server.unwrap_or_else(|_| outcome.url.clone()),
+                servers => counted(servers as u64, "server"),
+            };
             let noun = if outcome.iterations.is_empty() { "request" } else { "step" };
             format!("{} on {server}", counted(parts as u64, noun))
         }
@@ -81,6 +84,9 @@ pub fn text(outcome: &Outcome) -> String {
     let parts = if outcome.iterations.is_empty() { "Requests" } else { "Steps" };
     for (index, part) in outcome.parts.iter().take(MOST_PARTS).enumerate() {
         line(if index == 0 { parts } else { "" }, &by_url(part));
+    }
+    for (index, counts) in outcome.servers.iter().take(MOST_PARTS).enumerate() {
+        line(if index == 0 { "Servers" } else { "" }, &by_server(counts));
     }
     if outcome.parts.len() > MOST_PARTS {
         line("", &format!("and {} more (--json)", outcome.parts.len() - MOST_PARTS));
@@ -297,6 +303,26 @@ fn stage(counts: &StageCounts, outcome: &Outcome) -> String {
     }
     if counts.failed > 0 {
         text += &format!(", {} failed", grouped(counts.failed));
+    }
+    text
+}
+
+/// Formats the counts of one of several servers.
+fn by_server(counts: &ServerCounts) -> String {
+    let mut text = format!(
+        "{:>11}  {}: {} requests/s over {}",
+        grouped(counts.completed),
+        counts.server,
+        figure(counts.rate_per_s()),
+        counted(counts.connections as u64, "connection")
+    );
+    let latency = &counts.latency;
+    if latency.samples_beyond(99.0) >= SAMPLES_BEYOND {
+        let [p50, p99] = [50.0, 99.0].map(|percent| time(latency.percentile_us(percent) as f64));
+        text += &format!(" (p50 {p50}, p99 {p99})");
+    }
+    if counts.failed > 0 {
+        text += &format!(", {} failed ({})", grouped(counts.failed), kinds(&counts.failures));
     }
     text
 }

@@ -12,7 +12,7 @@ use crate::support::{command, serve_command};
 const SITE: &str = include_str!("../../../../examples/applications/site.toml");
 
 /// The expected answers of each application.
-const ROWS: [crate::harness::Row; 15] = [
+const ROWS: [crate::harness::Row; 18] = [
     row("/dokuwiki/", 200, "DokuWiki"),
     row("/dokuwiki/doku.php?id=start&do=login", 200, "Username"),
     row("/dokuwiki/lib/exe/css.php", 200, "body"),
@@ -22,6 +22,9 @@ const ROWS: [crate::harness::Row; 15] = [
     row("/cgit/mill/log/", 200, "The race is open"),
     row("/cgit/mill/tree/gates.txt", 200, "wide"),
     row("/cgit-css/cgit.css", 200, "cgit"),
+    row("/fossil/", 302, ""),
+    row("/fossil/timeline", 200, "initial empty check-in"),
+    row("/fossil/style.css", 200, "body"),
     row("/radicale/", 302, ""),
     row("/radicale/.web/", 200, "Radicale Web Interface"),
     row("/hg", 200, "Mercurial repositories index"),
@@ -32,7 +35,8 @@ const ROWS: [crate::harness::Row; 15] = [
 
 #[test]
 fn applications_in_php_c_and_python_run_side_by_side() {
-    let packages = ["dokuwiki", "adminer", "cgit", "git", "radicale", "mercurial", "python3"];
+    let packages =
+        ["dokuwiki", "adminer", "cgit", "git", "fossil", "radicale", "mercurial", "python3"];
     if !(peer::has(&packages) && peer::has_php_fpm()) {
         return;
     }
@@ -87,6 +91,10 @@ fn set_up(folder: &Folder) {
     ] {
         folder.write(name, content);
     }
+    let fossil = format!("#!/usr/bin/fossil\nrepository: {dir}/mill.fossil\n");
+    folder.script("fossil.cgi", fossil);
+    let mut init = Command::new("fossil");
+    run(init.args(["init", "mill.fossil"]).current_dir(dir).env("HOME", dir).env("USER", "ann"));
     for arguments in
         [&["init"][..], &["add", "-q"], &["commit", "-qu", "ann", "-m", "The gates are open"]]
     {

@@ -1,14 +1,17 @@
 //! Perl scripts that are difficult in a persistent process: blosxom has DATA after a `package`, and
-//! smokeping has the loop of CGI::Fast.
+//! smokeping and munin have the loop of CGI::Fast.
 
 use std::fs;
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
 
 use forebay_testkit::folder::Folder;
 use forebay_testkit::peer;
 
 use crate::harness::{Requests, Row, Scripts, compare_modes, row, run, text, writable};
 use crate::perl::CGI_BIN;
+use crate::support::serve;
 
 const BLOSXOM: [Row; 8] = [
     row("/cgi-bin/blosxom", 200, "The wheel turns"),
@@ -101,4 +104,93 @@ fn round_trips(file: &str) {
         (map \"DS:ping$_:GAUGE:600:0:U\", 1 .. 20), 'RRA:AVERAGE:0.5:1:1008'); \
         die RRDs::error() if RRDs::error()";
     run(Command::new("perl").args(["-e", script, file]));
+}
+
+/// A node of munin with one plugin. It prints its port.
+const NODE: &str = r##"use IO::Socket::INET; $| = 1; $SIG{CHLD} = 'IGNORE';
+my $listen = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 9) or die;
+print $listen->sockport, "\n";
+while (my $client = $listen->accept) {
+    next if fork;
+    print $client "# munin node at mill\n";
+    while (<$client>) {
+        if (/^cap/) { print $client "cap multigraph\n" }
+        elsif (/^nodes/) { print $client "mill\n.\n" }
+        elsif (/^list/) { print $client "wheel\n" }
+        elsif (/^config/) { print $client "graph_title Turns of the wheel\ngraph_category mill\nwheel.label turns\n.\n" }
+        elsif (/^fetch/) { print $client "wheel.value 7\n.\n" }
+        elsif (/^quit/) { last }
+        else { print $client "# Unknown command\n" }
+    }
+    exit;
+}"##;
+
+#[test]
+fn munin_draws_pages_and_graphs() {
+    if !peer::has(&["munin"]) {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        return peer::skip(
+            "munin's programs run as munin and www-data, which only root can become",
+        );
+    }
+    let folder = Folder::new();
+    let dir = text(folder.path());
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut node = Command::new("perl").args(["-e", NODE]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut port = String::new();
+    BufReader::new(node.stdout.take().unwrap()).read_line(&mut port).unwrap();
+    let (db, html, run_dir) =
+        (writable(&folder, "db"), writable(&folder, "html"), writable(&folder, "run"));
+    writable(&folder, "db/cgi-tmp");
+    let config = folder.write(
+        "munin.conf",
+        format!(
+            "dbdir {db}\nhtmldir {html}\nrundir {run_dir}\ncgitmpdir {db}/cgi-tmp\n\
+             tmpldir /etc/munin/templates\nstaticdir /etc/munin/static\nhtml_strategy cgi\n\
+             graph_strategy cgi\ncgiurl_graph /munin-cgi/munin-cgi-graph\n\
+             [mill.example.org]\n  address 127.0.0.1\n  port {port}  use_node_name yes\n"
+        ),
+    );
+    for name in ["munin-update", "munin-limits"] {
+        // With -T, they take only the directories of /etc/munin/munin.conf.
+        let program = fs::read_to_string(format!("/usr/share/munin/{name}")).unwrap();
+        let (first, rest) = program.split_once('\n').unwrap();
+        let first = first.replace("-wT", "-w").replace("-T", "");
+        let program = folder.write(name, format!("{first}\n{rest}"));
+        let mut as_munin = Command::new("setpriv");
+        as_munin.args(["--reuid=munin", "--regid=munin", "--clear-groups", "perl"]);
+        run(as_munin.arg(program).arg("--config").arg(&config));
+    }
+    node.kill().unwrap();
+    node.wait().unwrap();
+    // munin-cgi-html forgets its nodes after its first request, so it runs as CGI.
+    let env = format!("env = {{ MUNIN_CONFIG = \"{}\" }}", text(&config));
+    let forebay = serve(
+        folder,
+        &format!(
+            "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\n\
+             path = \"/munin-cgi/munin-cgi-graph/*\"\napp = \"graph\"\n[[site.route]]\n\
+             path = \"/munin/static/*\"\nfiles = \"/etc/munin/static\"\n[[site.route]]\n\
+             path = \"/munin/*\"\ncgi = {{ program = \"/usr/lib/munin/cgi/munin-cgi-html\", \
+             user = \"www-data\", {env} }}\n[app.graph]\nkind = \"command\"\n\
+             run = [\"/usr/lib/munin/cgi/munin-cgi-graph\"]\nspeaks = \"fastcgi\"\n\
+             listen = \"stdin\"\nuser = \"www-data\"\n{env}\n"
+        ),
+    );
+    for (target, holds) in [
+        ("/munin/", "mill.example.org"),
+        ("/munin/example.org/mill.example.org/", "Turns of the wheel"),
+        ("/munin/static/style-new.css", "{"),
+        ("/munin-cgi/munin-cgi-graph/example.org/mill.example.org/wheel-day.png", "PNG"),
+    ] {
+        for _ in 0..2 {
+            let reply = forebay.get(target);
+            let body = String::from_utf8_lossy(&reply.body);
+            let is_right = reply.status == 200 && body.contains(holds);
+            assert!(is_right, "{target}: {} {body:.500}\n{}", reply.status, forebay.output());
+        }
+    }
+    forebay.stop();
 }

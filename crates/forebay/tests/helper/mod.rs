@@ -269,12 +269,11 @@ fn a_gateway_that_was_taken_over_gets_a_room_in_one_place_only() {
     folder.write("taken", "mine");
     let mut captive = Captive::start(&rooms);
     let daemon = "--user\x001:daemon\0--only-group\x001\0";
-    let start = |room: &str, listens: &str, file: &str, options: &str, text: &str| {
+    let start = |room: &str, file: &str, options: &str, text: &str| {
         let null = fs::File::options().read(true).write(true).open("/dev/null").unwrap();
         let (link, its_link) = std::os::unix::net::UnixStream::pair().unwrap();
-        let message = format!(
-            "P{room}\0{listens}\x001\0{file}\0text\0/\x000\0{options}--\0/bin/sh\0-c\0{text}\0"
-        );
+        let message =
+            format!("P{room}\x001\0{file}\0text\0/\x000\0{options}--\0/bin/sh\0-c\0{text}\0");
         use std::os::fd::AsFd;
         let passed = [its_link.as_fd(), null.as_fd(), null.as_fd()];
         let status = captive.send(message.as_bytes(), &passed);
@@ -287,25 +286,24 @@ fn a_gateway_that_was_taken_over_gets_a_room_in_one_place_only() {
          ln -s {0} {0}/rooms/a1/all; id -u > {0}/rooms/a1/id; sleep 1000",
         folder.path().display()
     );
-    let (status, mut link) = start("a1", "1", "a.conf", daemon, &spoil).expect("a room");
+    let (status, mut link) = start("a1", "a.conf", daemon, &spoil).expect("a room");
     let id = rooms.join("a1/id");
     assert!(eventually(|| fs::read_to_string(&id).is_ok_and(|text| text == "1\n")));
-    assert!(start("a1", "0", "b.conf", daemon, ":").is_none(), "it is another program's");
+    assert!(start("a1", "b.conf", daemon, ":").is_none(), "it is another program's");
     std::io::Write::write_all(&mut link, b"sss").unwrap();
-    for (room, listens, file, options) in [
-        ("..", "0", "f", daemon),
-        ("a/b", "0", "f", daemon),
-        ("", "0", "f", daemon),
-        ("b", "2", "f", daemon),
-        ("b", "0", "../f", daemon),
-        ("b", "0", "/etc/f", daemon),
-        ("b", "0", "..", daemon),
-        ("b", "0", "f", "--user\x000:root\0--only-group\x000\0"),
-        ("b", "0", "f", "--only-group\x001\0"),
-        ("b", "0", "f", "--user\x001:daemon\0--only-group\x001\0--dir\0/root\0"),
-        ("b", "0", "f", "--user\x001:daemon\0--only-group\x001\0--environment\0x\0"),
+    for (room, file, options) in [
+        ("..", "f", daemon),
+        ("a/b", "f", daemon),
+        ("", "f", daemon),
+        ("b", "../f", daemon),
+        ("b", "/etc/f", daemon),
+        ("b", "..", daemon),
+        ("b", "f", "--user\x000:root\0--only-group\x000\0"),
+        ("b", "f", "--only-group\x001\0"),
+        ("b", "f", "--user\x001:daemon\0--only-group\x001\0--dir\0/root\0"),
+        ("b", "f", "--user\x001:daemon\0--only-group\x001\0--environment\0x\0"),
     ] {
-        assert!(start(room, listens, file, options, ":").is_none(), "{room} {file} {options}");
+        assert!(start(room, file, options, ":").is_none(), "{room} {file} {options}");
     }
     assert_eq!(fs::read_dir(&rooms).unwrap().count(), 1);
     // A closed socket ends the program, and removes the directory.

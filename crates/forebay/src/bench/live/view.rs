@@ -49,9 +49,12 @@ impl View {
     pub fn new(spec: &Spec, start: Instant) -> Self {
         let title = match spec.parts.len() {
             0 => format!("{} {}", spec.method, spec.url),
+            parts if spec.servers() > 1 => {
+                format!("{parts} requests on {} servers", spec.servers())
+            }
             parts => format!("{parts} requests on {}", spec.url.endpoint()),
         };
-        let threads = spec.threads.min(spec.connections).max(1);
+        let threads = spec.load_threads();
         let plural = |count: usize| if count == 1 { "" } else { "s" };
         let connections = spec.connections;
         Self {
