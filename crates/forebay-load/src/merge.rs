@@ -254,6 +254,7 @@ fn check_counts(outcome: &Outcome) -> Result<(), String> {
     let servers =
         outcome.servers.iter().flat_map(|s| [s.completed, s.failed, s.connections as u64]);
     let counts = counts.chain(servers);
+    let counts = counts.chain(outcome.servers.iter().flat_map(|s| s.status.values().copied()));
     let kinds = outcome.servers.iter().flat_map(|s| s.failures.by_kind().map(|(_, n)| n));
     let counts = counts.chain(kinds);
     let kinds = outcome.parts.iter().flat_map(|part| part.failures.by_kind().map(|(_, n)| n));

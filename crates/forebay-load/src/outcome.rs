@@ -253,6 +253,8 @@ impl Outcome {
             if unsent > 0 {
                 let unit = self.unit();
                 text += &format!(" ({unsent} {unit} were due and not sent)");
+            } else if in_flight > 0 {
+                text += &format!(" ({in_flight} requests had no reply at the end)");
             }
             problems.push(text);
         }
@@ -348,8 +350,6 @@ impl Outcome {
     pub fn to_json(&self) -> Value {
         let Requests { sent, resent, completed, failed, unsent, in_flight, failures, status, grpc } =
             &self.requests;
-        let status: serde_json::Map<_, _> =
-            status.iter().map(|(status, count)| (status.to_string(), json!(count))).collect();
         json!({
             "schema": "forebay.bench/1",
             "version": env!("CARGO_PKG_VERSION"),
@@ -369,7 +369,7 @@ impl Outcome {
                 "unsent": unsent,
                 "in_flight": in_flight,
                 "failures": failures.to_json(),
-                "status": status,
+                "status": status_json(status),
                 "grpc": grpc.as_ref().map(GrpcCounts::to_json),
             },
             "requests_by_url": self.parts.iter().map(PartCounts::to_json).collect::<Vec<_>>(),
@@ -548,9 +548,6 @@ impl Handshakes {
 
 impl Requests {
     fn from_json(json: &Value) -> Result<Self, String> {
-        let by_status = json["status"].as_object().ok_or("status")?;
-        let status =
-            by_status.iter().map(|(status, count)| Some((status.parse().ok()?, count.as_u64()?)));
         Ok(Self {
             sent: count(json, "sent")?,
             resent: count(json, "resent")?,
@@ -560,7 +557,7 @@ impl Requests {
             // Reports of older versions do not have this field.
             in_flight: json["in_flight"].as_u64().unwrap_or(0),
             failures: Failures::from_json(&json["failures"])?,
-            status: status.collect::<Option<_>>().ok_or("status")?,
+            status: status_of(json)?,
             // Reports of older versions do not have this field.
             grpc: match &json["grpc"] {
                 Value::Null => None,
@@ -585,6 +582,20 @@ impl Requests {
             self.grpc.get_or_insert_default().add(grpc);
         }
     }
+}
+
+/// Converts counts by status to a JSON object.
+pub(crate) fn status_json(status: &BTreeMap<u16, u64>) -> Value {
+    let counts = status.iter().map(|(status, count)| (status.to_string(), json!(count)));
+    Value::Object(counts.collect())
+}
+
+/// Parses the counts by status in the field `status`.
+pub(crate) fn status_of(json: &Value) -> Result<BTreeMap<u16, u64>, String> {
+    let by_status = json["status"].as_object().ok_or("status")?;
+    let counts =
+        by_status.iter().map(|(status, count)| Some((status.parse().ok()?, count.as_u64()?)));
+    counts.collect::<Option<_>>().ok_or_else(|| "status".to_owned())
 }
 
 fn second_json(second: &Second) -> Value {
@@ -756,6 +767,7 @@ mod tests {
                 completed: 3,
                 failed: 1,
                 failures: Failures { read: 1, ..Failures::default() },
+                status: BTreeMap::from([(200, 2), (404, 1)]),
                 latency: Box::new(latency.clone()),
             }],
             parts: vec![PartCounts {

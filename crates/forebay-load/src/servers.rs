@@ -1,6 +1,7 @@
 //! Load on several servers: divides connections, requests and rate among them, loads all at the same
 //! time, and adds up their results. Each connection belongs to one server.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::{io, thread};
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::latency_json::latency_json;
 use crate::merge::add_up;
-use crate::outcome::count;
+use crate::outcome::{count, status_json, status_of};
 use crate::run::{LoadThreads, allow_files, crew};
 use crate::{
     Control, Endpoint, Error, Failures, Outcome, Part, PartCounts, Ramp, RampStage, Rate, ShardRun,
@@ -38,6 +39,8 @@ pub struct ServerCounts {
     pub failed: u64,
     /// Failed requests by kind.
     pub failures: Failures,
+    /// Complete replies, by status.
+    pub status: BTreeMap<u16, u64>,
     /// Latencies of completed requests.
     pub latency: Box<Latency>,
 }
@@ -252,8 +255,14 @@ impl ServerCounts {
             completed: outcome.requests.completed,
             failed: outcome.requests.failed,
             failures: outcome.requests.failures.clone(),
+            status: outcome.requests.status.clone(),
             latency: Box::new(outcome.latency.clone()),
         }
+    }
+
+    /// Returns the number of replies with a status of 400 or above.
+    pub fn error_replies(&self) -> u64 {
+        self.status.range(400..).map(|(_, count)| count).sum()
     }
 
     /// Returns the number of completed requests per second.
@@ -288,6 +297,7 @@ impl ServerCounts {
             "completed": self.completed,
             "failed": self.failed,
             "failures": self.failures.to_json(),
+            "status": status_json(&self.status),
             "rate_per_s": self.rate_per_s(),
             "latency_us": latency_json(&self.latency),
             "histogram": self.latency.encode(),
@@ -309,6 +319,7 @@ impl ServerCounts {
             completed: count(json, "completed")?,
             failed: count(json, "failed")?,
             failures: Failures::from_json(&json["failures"])?,
+            status: status_of(json)?,
             latency: Box::new(Latency::decode(histogram).map_err(|error| error.to_string())?),
         })
     }
@@ -327,6 +338,9 @@ impl ServerCounts {
         self.completed += other.completed;
         self.failed += other.failed;
         self.failures.add(&other.failures);
+        for (status, count) in &other.status {
+            *self.status.entry(*status).or_default() += count;
+        }
         self.latency.merge(&other.latency);
     }
 }

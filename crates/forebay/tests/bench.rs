@@ -480,6 +480,7 @@ fn several_servers_are_loaded_at_once_each_with_its_share() {
             assert_eq!(server["server"], address);
             assert_eq!((&server["completed"], &server["failed"]), (&completed.into(), &0.into()));
             assert_eq!(server["connections"], connections);
+            assert_eq!(server["status"]["200"], completed);
         }
         let report = text(&output.stderr);
         assert!(report.contains("3 requests on 2 servers: 8 connections"), "{report}");

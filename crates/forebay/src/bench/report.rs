@@ -324,6 +324,9 @@ fn by_server(counts: &ServerCounts) -> String {
     if counts.failed > 0 {
         text += &format!(", {} failed ({})", grouped(counts.failed), kinds(&counts.failures));
     }
+    if counts.error_replies() > 0 {
+        text += &format!(", {} were 4xx/5xx", grouped(counts.error_replies()));
+    }
     text
 }
 
