@@ -72,8 +72,8 @@ fn start(guardian: &mut Guardian<u8>, launch: Launch) -> io::Result<Pid> {
     let program = guardian.start(launch, |command| {
         command.stdin(Stdio::from(socket)).stdout(Stdio::from(log));
     })?;
-    // Only the program may hold the listening socket, so that the socket closes when the program
-    // ends.
+    // Only Forebay and the program may hold the listening socket. Forebay keeps it or closes it when
+    // the program ends.
     rustix::stdio::dup2_stdout(File::options().read(true).write(true).open("/dev/null")?)?;
     Ok(program)
 }

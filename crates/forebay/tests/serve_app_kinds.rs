@@ -152,3 +152,40 @@ fn a_line_of_a_program_has_the_level_that_it_names_and_a_failure_is_a_warning() 
         forebay.stop();
     }
 }
+
+/// The programs answer with the parameters REALM and SERVER_NAME. The latter replaces the request's.
+#[test]
+fn params_reach_programs_of_every_protocol_that_has_them() {
+    const FASTCGI: &str = "use FCGI; my $request = FCGI::Request();
+        print \"Content-Type: text/plain\\r\\n\\r\\n$ENV{REALM} $ENV{SERVER_NAME}\"
+            while $request->Accept >= 0;";
+    const SCGI: &str = "while (accept my $client, STDIN) {
+        local $/ = ':'; my $length = <$client> or next; chop $length;
+        read $client, my $head, $length + 1; my %of = split /\\0/, substr $head, 0, -1;
+        print $client \"Content-Type: text/plain\\r\\n\\r\\n$of{REALM} $of{SERVER_NAME}\" }";
+    let command = |speaks: &str| {
+        format!(
+            "kind = \"command\"\nrun = [\"perl\", \"{speaks}.pl\"]\nspeaks = \"{speaks}\"\nlisten = \"stdin\""
+        )
+    };
+    let user = if rustix::process::geteuid().is_root() { "user = \"www-data\"\n" } else { "" };
+    let kinds = [
+        (command("fastcgi"), peer::has_perl("FCGI", "libfcgi-perl")),
+        (command("scgi"), true),
+        (format!("kind = \"php\"\nroot = \"htdocs\"\n{user}"), peer::has_php_fpm()),
+    ];
+    for (kind, _) in kinds.iter().filter(|(_, is_there)| *is_there) {
+        let folder = Folder::new();
+        folder.write("fastcgi.pl", FASTCGI);
+        folder.write("scgi.pl", SCGI);
+        folder.write("htdocs/x.php", "<?php echo $_SERVER['REALM'], ' ', $_SERVER['SERVER_NAME'];");
+        let text = format!(
+            "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npath = \"/*\"\napp = \"a\"\n\
+             [app.a]\n{kind}\nparams = {{ REALM = \"shop\", SERVER_NAME = \"own.example\" }}\n"
+        );
+        let forebay = serve(folder, &text);
+        let reply = forebay.get("/x.php");
+        assert_eq!(reply.text(), "shop own.example", "{kind}: {}", forebay.output());
+        forebay.stop();
+    }
+}

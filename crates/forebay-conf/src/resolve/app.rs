@@ -425,6 +425,10 @@ mod tests {
         refused("kind = 'wsgi'", "`module` is missing");
         refused("kind = 'wsgi'\nfile = 'shop/app.psgi'\nmodule = 'a:b'", "keep one of them");
         refused("kind = 'asgi'\nfile = 'shop/app.psgi'\nmodule = 'a:b'", "`file` is not for this");
+        let params = "params = { A = 'b' }";
+        refused(&format!("kind = 'wsgi'\nmodule = 'a:b'\n{params}"), "`params` is not for this");
+        let http = "kind = 'command'\nrun = ['a', '{port}']\nspeaks = 'http'";
+        refused(&format!("{http}\n{params}"), "`params` has no effect");
     }
 
     #[test]
