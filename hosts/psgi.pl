@@ -25,6 +25,7 @@ my $last_block = '';                      # the argument of the last environment
 my (@fields, $guess);                     # of an environment; index of a value likely to differ
 my ($before_guess, $behind_guess);        # the text around this value in the block
 my ($guess_at, $length_around) = (0, 0);  # its position in a message; length of both texts
+my ($is_called, $is_aborted, $open_body);  # of the application's call; its body to close
 my ($begun, $closed);                     # of the reply: head written; end marker written
 my $has_emitted;                          # part of the reply has been sent
 my ($is_running, $told);                  # application still runs; flags of the end marker
@@ -52,6 +53,7 @@ sub serve {
     adopt_descriptors();
     $pid = $$;
     $SIG{PIPE} = 'IGNORE';
+    $SIG{TERM} = \&abort;
     no warnings 'once';
     *CORE::GLOBAL::fork = \&fork_application;
     $ENV{PLACK_ENV} //= 'deployment';
@@ -65,6 +67,22 @@ sub serve {
     # the end marker, its end would count as a crash.
     1 while !$taken_over && sysread($control, my $rest, $CHUNK);
     exit 0;
+}
+
+# Handles SIGTERM, which Forebay sends to the worker of a client that has left (on_abort = "stop"):
+# ends the request, so that the close method of its body is called, and then the process.
+sub abort {
+    if ($is_called && $$ == $pid) {
+        $is_called = 0;
+        $is_aborted = 1;
+        die "the client has left\n";
+    }
+    end_by_signal();
+}
+
+sub end_by_signal {
+    $SIG{TERM} = 'DEFAULT';
+    kill 'TERM', $$;
 }
 
 # Asks the kernel to end this process when Forebay ends, for whatever reason.
@@ -283,7 +301,15 @@ sub answer {
     $serial++;
     $begun = $closed = $is_running = $has_emitted = 0;
     undef $undo_chunks;
-    if (!eval { call($env); 1 }) {
+    undef $open_body;
+    my $is_whole = eval { $is_called = 1; call($env); 1 };
+    $is_called = 0;
+    if (!$is_whole) {
+        my ($error, $body) = ($@, $open_body);
+        undef $open_body;
+        !$body || eval { $body->close; 1 } or log_error($@);
+        end_by_signal() if $is_aborted;
+        $@ = $error;
         log_error($@);
         $is_running = 0;
         conclude($begun ? 'A' : 'S', $begun ? 0 : $starved ? 503 : 500, $env) if !$closed;
@@ -360,6 +386,7 @@ sub send_handle {
     my $left = bytes_in_file($body);
     if (!defined $left || $undo_chunks) {
         my $start = head($status, $headers);
+        $open_body = $body;
         local $/ = \$CHUNK;
         while (defined(my $part = $body->getline)) {
             emit($start, $part);
@@ -367,6 +394,7 @@ sub send_handle {
         }
         emit($start);
         $begun = 1;
+        undef $open_body;
         return $body->close;
     }
     my $part = '';

@@ -15,6 +15,7 @@ import importlib
 import io
 import os
 import select
+import signal
 import struct
 import sys
 
@@ -62,6 +63,8 @@ def serve(name, parent):
     gc.collect()
     gc.freeze()    # loaded objects stay, so collections can skip them
     worker = Worker(application, inbox, output)
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, worker.abort)
     while worker.answer():
         pass
     return 0
@@ -166,7 +169,13 @@ class ProcessId:
         return os.getpid() == self.pid
 
 
+class Aborted(BaseException):
+    """Ends a request whose client has left (on_abort = "stop"), so that its close() is called."""
+
+
 class Worker:
+    runs = False    # true while the application runs
+
     def __init__(self, application, inbox, output):
         self.application, self.inbox, self.output = application, inbox, output
         self.is_own = fork_flag()
@@ -192,8 +201,15 @@ class Worker:
         try:
             environ = self.environ(block)
             environ['wsgi.input'] = body
-            run(self.application, environ, reply)
+            self.runs = True
+            try:
+                run(self.application, environ, reply)
+            finally:
+                self.runs = False
             status = 0
+        except Aborted:
+            self.end_fork()
+            end_by_signal()
         except SystemExit as exit:
             self.end_fork()
             reply.close()
@@ -212,6 +228,13 @@ class Worker:
             reply.close()    # before the reply of the next client begins
             body.close()
         return self.finish(reply.held, status, False)
+
+    def abort(self, *_):
+        """Handles SIGTERM, which Forebay sends to the worker of a client that has left."""
+        if not self.runs or not self.is_own[0]:
+            end_by_signal()
+        self.runs = False
+        raise Aborted
 
     def end_fork(self):
         """Ends this process if the application has forked it: only the worker writes to Forebay."""
@@ -273,6 +296,11 @@ class Worker:
         environ = environ.copy()
         environ['wsgi.errors'] = sys.stderr
         return environ
+
+
+def end_by_signal():
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 class Unreadable(io.BytesIO):

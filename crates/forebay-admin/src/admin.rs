@@ -483,7 +483,7 @@ impl Admin {
             (
                 "forebay_buffered_bytes",
                 "gauge",
-                "Reply bytes buffered for slow clients, in memory and in files.",
+                "Bytes buffered for slow clients: of replies, in memory and in files, and of requests that have not arrived completely, in memory.",
                 self.loads.buffered.bytes(),
             ),
             (

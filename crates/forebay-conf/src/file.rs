@@ -324,7 +324,9 @@ pub struct Limits {
     /// this limit, Forebay stops reading from the application or server. 0: no file. Default:
     /// "256MiB".
     pub buffer_file: Option<Size>,
-    /// The memory and file space, in total, for the unread parts of all replies. Default: "2GiB".
+    /// The memory and file space, in total, for the unread parts of all replies, and the memory for
+    /// request bodies that have not arrived completely. At this limit, replies wait for their
+    /// clients, and such requests get 503. Default: "2GiB".
     pub buffer_total: Option<Size>,
 }
 
@@ -399,10 +401,12 @@ pub enum ForwardedFields {
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum EncodedSlashes {
+    /// Passes such a path on, except where a server of `forward_auth` decides about it, because
+    /// that server and the backend may read the path differently. It then gets 404.
+    Auto,
     /// Such a path gets 404.
     Refuse,
-    /// Such a path is passed on unchanged. But if another route would match the path with real
-    /// slashes, the path gets 404.
+    /// Passes such a path on, also after `forward_auth`.
     Pass,
 }
 
@@ -495,8 +499,8 @@ pub struct Site {
     /// group of the owner.
     pub socket_group: Option<At<String>>,
     /// The treatment of paths that contain %2F, a backslash or %5C, which a backend may read as a
-    /// slash. "refuse" answers 404. "pass" passes such a path on, but answers 404 if another route
-    /// would match it with real slashes. Default: "refuse".
+    /// slash. Such a path is passed on unchanged, as in nginx, unless a rule could be avoided: if
+    /// another route would match the path with real slashes, the answer is 404. Default: "auto".
     pub encoded_slashes: Option<EncodedSlashes>,
     /// Merges repeated slashes in paths. With false, backends get repeated slashes, for example a
     /// path that contains a URL. A path then gets 404 if another route would match it with merged

@@ -368,7 +368,7 @@ pub struct Site {
     pub ajp: Option<AjpFront>,
     /// Mode and owner of the site's Unix sockets. All sites of a listener have the same values.
     pub socket_access: SocketAccess,
-    /// The treatment of paths with `%2F`, a backslash or `%5C`. Default [`EncodedSlashes::Refuse`].
+    /// The treatment of paths with `%2F`, a backslash or `%5C`. Default [`EncodedSlashes::Auto`].
     pub encoded_slashes: EncodedSlashes,
     /// Merges repeated slashes in paths. Default true.
     pub merge_slashes: bool,
@@ -410,8 +410,11 @@ pub enum ForwardedFields {
 /// The treatment of paths with `%2F`, a backslash or `%5C`, which a backend may read as a slash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EncodedSlashes {
-    /// Such a path gets 404.
+    /// As [`Self::Pass`], but such a path gets 404 where a server of `forward_auth` decides about
+    /// it.
     #[default]
+    Auto,
+    /// Such a path gets 404.
     Refuse,
     /// Such a path is passed on unchanged. But if another route would match the path with real
     /// slashes, the path gets 404.

@@ -178,8 +178,7 @@ fn www<'s>(site: &Tree<'s>) -> Result<Option<Node<'s>>, Problem> {
         }
         others.push((other, host.to_ascii_lowercase()));
     }
-    let port = if has_own_port(site) { ":{port}" } else { "" };
-    let to_first = format!("{{scheme}}://{}{port}{{uri}}", others[0].1);
+    let to_first = format!("{{scheme}}://{}{{requested_port}}{{uri}}", others[0].1);
     let mut redirecting = site.clone();
     for key in ["kind", "route", "expect", "root", "app", "fastcgi", "uploads"] {
         redirecting.remove(key);
@@ -191,25 +190,6 @@ fn www<'s>(site: &Tree<'s>) -> Result<Option<Node<'s>>, Problem> {
     tree::insert(&mut redirecting, &at, "hosts", hosts);
     tree::insert(&mut redirecting, &at, "route", tree::list(&at, [route]));
     Ok(Some(Spanned::new(at, DeValue::Table(redirecting))))
-}
-
-/// Returns true if the URLs of the site contain a port: the site listens on another port than 80
-/// and 443, and has no trusted proxies.
-fn has_own_port(site: &Tree<'_>) -> bool {
-    let is_usual = |item: &Node<'_>| match item.get_ref() {
-        DeValue::Integer(port) => port.as_str() == "80",
-        DeValue::String(text) => match text.strip_prefix("https://") {
-            Some(tls) => tls.ends_with(":443") || tls == "443" || tls.starts_with("unix:"),
-            None => text.ends_with(":80") || *text == "80" || text.starts_with("unix:"),
-        },
-        _ => true,
-    };
-    let all_usual = match site.get("listen").map(|listen| (listen, listen.get_ref())) {
-        Some((_, DeValue::Array(items))) => items.iter().all(is_usual),
-        Some((listen, _)) => is_usual(listen),
-        None => true,
-    };
-    !all_usual && !site.contains_key("trusted_proxies")
 }
 
 /// Returns true if the text is the full name of a host, not a pattern or an address.

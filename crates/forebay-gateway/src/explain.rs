@@ -15,7 +15,8 @@ mod relay;
 use std::fmt::Write;
 
 use forebay_conf::{
-    HostPattern, Inherited, Listen, Matcher, PathPattern, Plan, Route, Satisfy, Site, TokenSource,
+    Action, AppKind, HostPattern, Inherited, Listen, Matcher, OnAbort, PathPattern, Plan, Route,
+    Satisfy, Site, TokenSource,
 };
 use forebay_net::fault::Fault;
 use forebay_net::head::Request;
@@ -310,8 +311,41 @@ fn answer(
     }
     if outcome.is_ok() {
         reply_fields(route, request, text);
+        end_of_client(plan, route, text);
     }
     outcome
+}
+
+/// Appends what happens if the client leaves, unless it is the default of the route's kind.
+fn end_of_client(plan: &Plan, route: &Route, text: &mut Explanation) {
+    let is_told = match &route.action {
+        Action::Proxy(_) => true,
+        Action::App(name) => matches!(plan.apps[name].kind, AppKind::Asgi { .. }),
+        _ => false,
+    };
+    let what: &[u8] = match (route.on_abort, is_told) {
+        (OnAbort::Finish, true) => {
+            b"finish: the request runs to its end although its client leaves"
+        }
+        (OnAbort::Cancel, false) if has_origin(route) => {
+            b"cancel: the request ends when its client has certainly left"
+        }
+        (OnAbort::Stop, _) => b"stop: the request ends when its client closes its sending side",
+        _ => return,
+    };
+    text.item("on_abort", what);
+}
+
+/// Returns true if an application or server answers.
+fn has_origin(route: &Route) -> bool {
+    !matches!(
+        route.action,
+        Action::Files(_)
+            | Action::Respond(_)
+            | Action::Redirect(_)
+            | Action::Moved(_)
+            | Action::Rewrite
+    )
 }
 
 /// Appends the fields that the route sets or adds in its reply.
@@ -422,7 +456,7 @@ fn conditions(matcher: &Matcher) -> String {
         list("path", paths.collect()),
         list("suffix", matcher.suffixes.clone()),
         matcher.suffix_ignores_case.then(|| "suffix_ignore_case = true".to_owned()),
-        list("path_regex", matcher.regex.iter().map(|regex| regex.pattern().to_owned()).collect()),
+        list("path_regex", matcher.regex.iter().map(|regex| regex.condition()).collect()),
         list("methods", matcher.methods.clone()),
         matcher.when.as_ref().map(|_| "the conditions of `when`".to_owned()),
     ];

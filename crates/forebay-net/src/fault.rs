@@ -134,6 +134,11 @@ impl Fault {
         Some(Self::us(503, format!("cannot {what}: {error}: {instead}")))
     }
 
+    /// Creates the fault of a buffer for which there is no memory.
+    pub fn out_of_memory() -> Self {
+        Self::us(503, "no memory for a buffer: the machine or its control group is out of memory")
+    }
+
     /// Sets the advice on retries.
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = retry;

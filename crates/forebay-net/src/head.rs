@@ -294,6 +294,12 @@ impl Request {
         Ok(())
     }
 
+    /// True if the path of the client's own target contains `%2F`, `%5C` or a backslash.
+    pub fn has_hidden_slash(&self) -> bool {
+        let target = self.original.unwrap_or(self.head.path_and_query);
+        path::has_hidden_slash(target.of(&self.bytes))
+    }
+
     /// Sets the path and returns true, if the path of the target is already decoded and normalized.
     /// This is the usual case. Otherwise returns false.
     fn take_plain_path(&mut self) -> bool {

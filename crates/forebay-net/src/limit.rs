@@ -54,7 +54,7 @@ limits! {
     Queue "queue" "Too many requests waited for an application.",
     QueueTimeout "queue_timeout" "No worker became free in time.",
     BufferFile "buffer_file" "A reply had to wait for its client, because its buffer was full.",
-    BufferTotal "buffer_total" "A reply had to wait for its client, because all buffers were full.",
+    BufferTotal "buffer_total" "A reply had to wait for its client, or a request with a body got 503, because all buffers were full.",
     PasswordChecks "password_checks" "Checks of other passwords took too long; no key.",
     RateLimit "rate_limit" "Too many requests had the same key.",
     RequestTimeout "request_timeout" "An application took too long.",

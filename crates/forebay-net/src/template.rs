@@ -168,6 +168,11 @@ impl Request {
                 let port = server_port(self.server, authority, self.https);
                 return encode::decimal(out, u64::from(port));
             }
+            Placeholder::RequestedPort => {
+                // The port has only digits, as the parser of the head has checked.
+                let port = authority.strip_prefix(host_of(authority)).unwrap_or_default();
+                return out.extend_from_slice(port);
+            }
             Placeholder::Method => self.method().into(),
             Placeholder::User => self.user[..].into(),
             Placeholder::RequestId => self.id().into(),
@@ -462,7 +467,7 @@ mod tests {
         for (text, value) in [
             ("{client}", "192.0.2.7"),
             ("{client_port}", "4000"),
-            ("{scheme}://{host}:{port}", "http://Www.example:81"),
+            ("{scheme}://{host}:{port}{requested_port}", "http://Www.example:81:81"),
             ("{method}", "GET"),
             ("{path}", "/api/x%20y"),
             ("{query}", "q=a%26b&r"),

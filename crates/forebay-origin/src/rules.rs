@@ -80,6 +80,7 @@ pub fn facts(site: &Site, plan: &Plan) -> (Vec<RouteFacts>, Vec<Option<Rc<FileRe
         let facts = RouteFacts {
             matcher: route.matcher.clone(),
             has_gate: has_gate(route),
+            asks_about_path: route.access.forward_auth.is_some(),
             instead: instead(route),
             redirects: matches!(route.action, Action::Redirect(_) | Action::Moved(_)),
             internal: route.access.internal,
@@ -248,8 +249,9 @@ impl OtherPaths for Others {
                     None => {}
                 }
                 let is_here = fastcgi.root.as_deref().is_some_and(Path::is_dir);
-                if !is_here {
-                    self.guess(Cow::Borrowed(path), None, second, &mut found);
+                let unmasked = Some(&request.unmasked[..]).filter(|unmasked| !unmasked.is_empty());
+                for read in [path].into_iter().chain(unmasked).filter(|_| !is_here) {
+                    self.guess(Cow::Borrowed(read), None, second, &mut found);
                 }
             }
             Named::Unknown(root, prefix) => {

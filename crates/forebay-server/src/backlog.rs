@@ -84,6 +84,10 @@ impl Queue {
         if self.file.is_none() {
             let room = data.len().min(self.most_memory.saturating_sub(self.memory.len()));
             kept = self.buffered.take(room as u64, self.most_in_all) as usize;
+            if self.memory.try_reserve(kept).is_err() {
+                self.buffered.give_back(kept as u64);
+                kept = 0;
+            }
             self.memory.extend(&data[..kept]);
         }
         if kept < data.len() && self.most_file > 0 && !self.has_failed {

@@ -1,9 +1,13 @@
 //! Reads a request's body.
 
+use std::future::poll_fn;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
+use forebay_net::buffered::Reserved;
 use forebay_net::deadline::{TICK, Ticks};
 use forebay_net::fault::Fault;
 use forebay_net::limit::Limit;
@@ -60,6 +64,11 @@ pub struct Body {
     whole: Option<Box<(Spooled, u64)>>,
     /// Observes the body, if the route copies requests.
     tap: Option<Box<dyn BodyTap>>,
+    /// The memory of the buffers in the total of all requests. `None` until the body has to wait
+    /// for the client.
+    reserved: Option<Reserved>,
+    /// The memory of the part that [`Body::spool`] has read.
+    spooled: usize,
 }
 
 impl Body {
@@ -82,6 +91,8 @@ impl Body {
             gathered: Vec::new(),
             whole: None,
             tap: None,
+            reserved: None,
+            spooled: 0,
         }
     }
 
@@ -113,6 +124,7 @@ impl Body {
         self.gathered = Vec::new();
         self.whole = None;
         self.tap = None;
+        self.reserved = None;
     }
 
     /// Prepares to read the body of `head`. If the request has a body, moves all bytes after the
@@ -127,6 +139,11 @@ impl Body {
         if head.framing != RequestFraming::None {
             self.inbox.extend_from_slice(&bytes[head.len..]);
             bytes.truncate(head.len);
+            // A body that has to wait for its client may wait for long, so keep no more than needed.
+            if !self.is_buffered() && bytes.capacity() > 2 * head.len {
+                let head = bytes.to_vec();
+                self.stream().thread().keep_buffer(std::mem::replace(bytes, head));
+            }
         }
     }
 
@@ -145,6 +162,8 @@ impl Body {
         self.in_hand = true;
         self.whole = None;
         self.tap = None;
+        self.reserved = None;
+        self.spooled = 0;
     }
 
     /// Reads the complete body, so that a slow upload does not occupy the origin. Does nothing if
@@ -170,11 +189,33 @@ impl Body {
         if self.framing() == RequestFraming::None {
             return Ok(Spooled::Empty);
         }
-        let mut spool = Spool::new(self.spool_dir());
-        while let Some(piece) = self.next().await? {
+        let length = match self.framing {
+            RequestFraming::Length(length) => Some(length),
+            _ => None,
+        };
+        let mut spool = Spool::new(self.spool_dir(), length);
+        loop {
+            let Some(piece) = self.next().await? else { break };
             spool.push(piece)?;
+            self.spooled = spool.memory();
+            self.reserve()?;
         }
         spool.finish()
+    }
+
+    /// Counts the memory of the body's buffers in the total of all requests and replies. Fails if
+    /// the total is at its limit.
+    fn reserve(&mut self) -> Result<(), Fault> {
+        let bytes = self.inbox.capacity() + self.gathered.capacity() + self.spooled;
+        let thread = self.stream.as_ref().expect("a body is read while its stream is attached");
+        let thread = thread.thread();
+        let reserved =
+            self.reserved.get_or_insert_with(|| Reserved::new(thread.load.buffered.clone()));
+        reserved.set(bytes, thread.settings().limits.buffer_total).map_err(|_| {
+            let why = "the buffers of all requests and replies have reached buffer_total of \
+                       [server.limits]";
+            Fault::us(503, why).limited_by(Limit::BufferTotal)
+        })
     }
 
     /// Returns the next piece of a buffered body, or `None` at the end of the body.
@@ -370,11 +411,6 @@ impl Body {
             self.inbox.drain(..self.start);
             self.start = 0;
         }
-        if self.was_full && self.inbox.len() < LARGE_READ {
-            self.inbox.reserve(LARGE_READ - self.inbox.len());
-        } else if self.inbox.capacity() - self.inbox.len() < BUFFER / 4 {
-            self.inbox.reserve(BUFFER);
-        }
         let settings = stream.thread().settings();
         let idle = self.idle.unwrap_or(settings.timeouts.body_idle);
         let (patience, limit) = match self.left_by_rate(&settings, idle) {
@@ -386,7 +422,36 @@ impl Body {
         }
         let deadlines = &stream.thread().deadlines;
         let (step, began) = (stream.enter(Step::Body), deadlines.now());
-        let read = stream.read(&mut self.inbox, patience).await;
+        let ready = {
+            let mut readable = pin!(stream.body_readable(patience));
+            match poll_fn(|context| Poll::Ready(readable.as_mut().poll(context))).await {
+                Poll::Ready(ready) => ready,
+                Poll::Pending => {
+                    // Thousands of uploads may wait for their clients, so they hold no buffers
+                    // without content. `gathered` has been passed on.
+                    self.gathered = Vec::new();
+                    let thread = stream.thread();
+                    if self.inbox.is_empty() {
+                        thread.keep_buffer(std::mem::take(&mut self.inbox));
+                    } else {
+                        self.inbox.shrink_to_fit();
+                    }
+                    if let Some(reserved) = &mut self.reserved {
+                        let _ = reserved.set(self.inbox.capacity() + self.spooled, u64::MAX);
+                    }
+                    let ready = readable.await;
+                    if self.inbox.capacity() == 0 {
+                        self.inbox = thread.take_buffer();
+                    }
+                    ready
+                }
+            }
+        };
+        grow(&mut self.inbox, self.was_full)?;
+        let read = match ready {
+            Ok(()) => stream.read(&mut self.inbox, patience).await,
+            Err(error) => Err(error),
+        };
         self.waited += deadlines.now() - began;
         stream.timer().go_back(Step::Body, step);
         match read {
@@ -397,7 +462,7 @@ impl Body {
             Ok(0) => Err(Fault::client(499, "the client closed in the middle of its request")),
             Ok(_) => {
                 self.was_full = self.inbox.len() == self.inbox.capacity();
-                Ok(())
+                self.reserve()
             }
             Err(error) => Err(Fault::client_closed(&error, limit)),
         }
@@ -464,6 +529,18 @@ fn show(tap: &mut Option<Box<dyn BodyTap>>, piece: &[u8], is_last: bool) {
     } else if is_last && let Some(tap) = tap.take() {
         tap.end();
     }
+}
+
+/// Makes room for the next read. `was_full` is true if the last one filled the buffer.
+fn grow(inbox: &mut Vec<u8>, was_full: bool) -> Result<(), Fault> {
+    let more = if was_full && inbox.len() < LARGE_READ {
+        LARGE_READ - inbox.len()
+    } else if inbox.capacity() - inbox.len() < BUFFER / 4 {
+        BUFFER
+    } else {
+        return Ok(());
+    };
+    inbox.try_reserve(more).map_err(|_| Fault::out_of_memory())
 }
 
 fn too_large(limit: u64) -> Fault {

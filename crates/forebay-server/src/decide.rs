@@ -31,6 +31,8 @@ pub struct RouteFacts {
     pub matcher: Matcher,
     /// True if the route admits only some clients.
     pub has_gate: bool,
+    /// True if another server decides about the request by its path (`forward_auth`).
+    pub asks_about_path: bool,
     pub instead: Instead,
     /// True if the route only redirects clients to other addresses.
     pub redirects: bool,
@@ -340,6 +342,7 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
         if !request.unmasked.is_empty() && self.is_ambiguous(request) {
             return Err(ambiguous_route());
         }
+        self.check_slashes(facts, request)?;
         if request.is_doubtful(&facts.matcher) {
             return Err(ambiguous_condition());
         }
@@ -370,6 +373,21 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
         self.lead =
             facts.index.as_ref().and_then(|index| self.find_lead(&**index, request, second));
         Ok(is_rewritten)
+    }
+
+    /// Refuses a path with a disguised slash before a server that decides by the path, because that
+    /// server and the backend may read it differently.
+    fn check_slashes(&self, facts: &RouteFacts, request: &Request) -> Result<(), Fault> {
+        let is_doubtful = facts.asks_about_path
+            && self.encoded_slashes != EncodedSlashes::Pass
+            && request.has_hidden_slash();
+        if !is_doubtful {
+            return Ok(());
+        }
+        let why = "the server of `forward_auth` may read an encoded slash or a backslash in the \
+                   path differently than the backend; encoded_slashes = \"pass\" for the site \
+                   allows such paths";
+        Err(Fault::client(404, why))
     }
 
     /// Returns true if the path `Request::unmasked` would select another route. In `unmasked`,
@@ -507,6 +525,7 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
             let is_internal = is_index_of(&request.path, &name);
             self.rule = Some((rule, name));
             if self.facts(rule).has_gate {
+                self.check_slashes(self.facts(rule), request)?;
                 return Ok(Some(Step::Gate { rule, is_internal }));
             }
         }

@@ -11,7 +11,6 @@ use forebay_net::head::Request;
 use forebay_net::log::LogEntry;
 use forebay_net::timing::Steps;
 use forebay_wire::http1::{Field, KnownField, RequestFraming, TargetForm, Version};
-use forebay_wire::path::PathError;
 
 use crate::context::FrontContext;
 use crate::decide::{Walk, no_route};
@@ -60,7 +59,7 @@ pub async fn answer(context: &FrontContext, stream: &Stream, exchange: &mut Exch
     }
     let outcome = match client
         .and_then(|()| check_certificate(context, stream, site, &mut exchange.request))
-        .and_then(|()| clean_target(stream, site, &mut exchange.request))
+        .and_then(|()| clean_target(site, &mut exchange.request))
     {
         Ok(Subject::Path) => {
             let mut answer = None;
@@ -241,11 +240,7 @@ enum Subject {
 
 /// Prepares the path for the selection of a route. Returns [`Subject::Server`] for the target `*`.
 /// Fails for the methods CONNECT and TRACE, and for an invalid path.
-fn clean_target(
-    stream: &Stream,
-    site: Option<&Site>,
-    request: &mut Request,
-) -> Result<Subject, Fault> {
+fn clean_target(site: Option<&Site>, request: &mut Request) -> Result<Subject, Fault> {
     if request.head.form == TargetForm::Asterisk {
         return Ok(Subject::Server);
     }
@@ -254,20 +249,10 @@ fn clean_target(
     }
     let encoded = site.map(|site| site.encoded_slashes).unwrap_or_default();
     let slashes = site.map(|site| site.slashes).unwrap_or_default();
-    request.prepare_path(encoded, slashes).map(|()| Subject::Path).map_err(|error| {
-        if error == PathError::EncodedSlash {
-            stream.thread().log_limited(
-                Level::Info,
-                &format!(
-                    "404 {error}: {}, from {}; if an application needs such paths, set \
-                 encoded_slashes = \"pass\" for its site",
-                    String::from_utf8_lossy(request.original_target()),
-                    stream.accepted().peer
-                ),
-            );
-        }
-        Fault::client(error.status(), error.to_string())
-    })
+    request
+        .prepare_path(encoded, slashes)
+        .map(|()| Subject::Path)
+        .map_err(|error| Fault::client(error.status(), error.to_string()))
 }
 
 async fn describe_server(exchange: &mut Exchange) -> Result<(), Fault> {
@@ -425,20 +410,23 @@ async fn keep_or_close(stream: &Stream, exchange: &mut Exchange, is_whole: bool)
     if body.is_done() || body.is_continue_pending() { Next::Close } else { Next::Linger }
 }
 
-/// Logs a fault. Ignores errors of the client, except a request over a limit on sizes: the
-/// administrator may want to raise this limit.
+/// Logs a fault. Ignores errors of the client, except a request over a limit: the administrator may
+/// want to raise this limit.
 fn report(stream: &Stream, request: &Request, fault: &Fault) {
     let is_clients = fault.side == Side::Client && fault.status != 500;
-    if is_clients && !matches!(fault.status, 413 | 431) {
+    if is_clients && fault.limit.is_none() && !matches!(fault.status, 413 | 431) {
         return;
     }
-    let line = format!(
+    let mut line = format!(
         "{} {}: {} {}",
         fault.status,
         fault,
         String::from_utf8_lossy(request.method()),
         String::from_utf8_lossy(request.original_target()),
     );
+    if let Some(limit) = fault.limit.filter(|limit| !line.contains(limit.name())) {
+        line.push_str(&format!(": the limit is {}", limit.name()));
+    }
     if is_clients {
         stream.thread().log_limited(Level::Info, &format!("{line}, from {}", request.client));
     } else {

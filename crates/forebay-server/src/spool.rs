@@ -47,24 +47,34 @@ impl Spooled {
 /// A request body that is being received, in memory or in a file.
 pub struct Spool {
     dir: PathBuf,
+    /// True if the body is kept in a file from its first byte on.
+    is_long: bool,
     memory: Vec<u8>,
     file: Option<(File, u64)>,
 }
 
 impl Spool {
-    /// Creates an empty spool. If it needs a file, the file is created in `dir`.
-    pub fn new(dir: PathBuf) -> Self {
-        Self { dir, memory: Vec::new(), file: None }
+    /// Creates an empty spool. If it needs a file, the file is created in `dir`. A body whose
+    /// announced `length` needs one goes there at once, so that a stalled upload holds no memory.
+    pub fn new(dir: PathBuf, length: Option<u64>) -> Self {
+        let is_long = length.is_some_and(|length| length > IN_MEMORY as u64);
+        Self { dir, is_long, memory: Vec::new(), file: None }
+    }
+
+    /// The number of bytes of memory that the spool holds.
+    pub fn memory(&self) -> usize {
+        self.memory.capacity()
     }
 
     /// Appends a piece.
     pub fn push(&mut self, piece: &[u8]) -> Result<(), Fault> {
-        let Self { dir, memory, file } = self;
+        let Self { dir, is_long, memory, file } = self;
         let full = |error| full(dir, error);
         if let Some((file, length)) = file {
             file.write_all(piece).map_err(full)?;
             *length += piece.len() as u64;
-        } else if memory.len() + piece.len() <= IN_MEMORY {
+        } else if memory.len() + piece.len() <= IN_MEMORY && !*is_long {
+            memory.try_reserve(piece.len()).map_err(|_| Fault::out_of_memory())?;
             memory.extend_from_slice(piece);
         } else {
             let mut temporary = tempfile::tempfile_in(&*dir).map_err(full)?;
@@ -77,7 +87,7 @@ impl Spool {
 
     /// Returns the complete body.
     pub fn finish(self) -> Result<Spooled, Fault> {
-        let Self { dir, memory, file } = self;
+        let Self { dir, memory, file, .. } = self;
         match file {
             Some((mut file, length)) => {
                 file.seek(SeekFrom::Start(0)).map_err(|error| full(&dir, error))?;

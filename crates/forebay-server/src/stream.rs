@@ -238,6 +238,17 @@ impl Stream {
         }
     }
 
+    /// Waits until body bytes can be read, so that the caller needs no buffer until then; at most
+    /// `limit`, which the next [`Self::read`] reports. Over AJP, returns at once, because a web
+    /// server sends the body when it is asked for it.
+    pub async fn body_readable(&self, limit: Duration) -> io::Result<()> {
+        if let Self::Ajp(_) = self {
+            return Ok(());
+        }
+        self.limit_read(limit);
+        self.readable().await
+    }
+
     /// Appends received body bytes to `buffer`, which must have spare capacity. Returns 0 at the
     /// end. Fails with `TimedOut` if nothing arrives within `limit`.
     pub async fn read(&self, buffer: &mut Vec<u8>, limit: Duration) -> io::Result<usize> {

@@ -6,8 +6,9 @@
 
 use forebay_net::fault::Fault;
 use forebay_server::reply::Reply;
-use forebay_wire::cgi::{NphHead, NphParser};
-use forebay_wire::http1::{BodyDecoder, HeadError, KnownField, encode};
+use forebay_wire::http1::{
+    BodyDecoder, HeadError, KnownField, ResponseHead, ResponseParser, encode,
+};
 use forebay_wire::reply::{ReplyError, ReplyReader, ReplyStep};
 
 use crate::fields::{end_head, inform, note_live};
@@ -20,8 +21,9 @@ pub struct NphReply {
     source: &'static str,
     /// True if the client's connection ends with the reply.
     closes: bool,
-    heads: ReplyReader<NphParser>,
-    head: NphHead,
+    heads: ReplyReader<ResponseParser>,
+    /// Its spans are ranges of `output`.
+    head: ResponseHead,
     /// Output that was not sent to the client yet.
     output: Vec<u8>,
     /// Decoder of the body. `None` until the head is complete.
@@ -46,8 +48,8 @@ impl NphReply {
         Self {
             source,
             closes,
-            heads: ReplyReader::new(NphParser::new(limit.heads, to_head)),
-            head: NphHead::default(),
+            heads: ReplyReader::new(ResponseParser::new(limit.heads, to_head)),
+            head: ResponseHead::default(),
             output: Vec::with_capacity(8 * 1024),
             body: None,
             is_unflushed: false,
@@ -76,14 +78,14 @@ impl NphReply {
         self.output.extend_from_slice(output);
         self.is_unflushed = true;
         while self.body.is_none() {
-            let step = self.heads.read(&self.output, &mut self.head);
+            let step = self.heads.read_mending(&mut self.output, &mut self.head);
             match step.map_err(|error| self.malformed(what_is_wrong(error)))? {
                 ReplyStep::Partial => return Ok(()),
                 ReplyStep::Interim(end) => {
-                    inform(reply, &self.head.head, &self.head.bytes).await?;
+                    inform(reply, &self.head, &self.output).await?;
                     self.output.drain(..end);
                 }
-                ReplyStep::Final(_) if self.head.head.status == 101 => {
+                ReplyStep::Final(_) if self.head.status == 101 => {
                     return Err(self.malformed("a protocol switch in"));
                 }
                 ReplyStep::Final(end) => {
@@ -111,7 +113,7 @@ impl NphReply {
     }
 
     fn begin(&mut self, reply: &mut Reply) {
-        let NphHead { head, bytes } = &self.head;
+        let (head, bytes) = (&self.head, &self.output);
         if self.closes {
             reply.close_after();
         }
@@ -124,7 +126,7 @@ impl NphReply {
             upgrade::append_fields(reply.field_lines(), &head.fields, bytes);
         }
         end_head(reply, head);
-        self.body = Some(BodyDecoder::response(head.framing));
+        self.body = Some(BodyDecoder::response(head.framing).lenient());
     }
 
     async fn pass_body(&mut self, reply: &mut Reply) -> Result<(), Fault> {

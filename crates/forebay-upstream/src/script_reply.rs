@@ -161,7 +161,8 @@ impl ScriptReply {
         }
         self.output.extend_from_slice(output);
         while self.stage == Stage::Head {
-            let step = self.heads.read(&self.output, &mut self.head);
+            let step = self.heads.read_mending(&mut self.output, &mut self.head);
+            self.len = self.output.len() as u64;
             let step = step.map_err(|error| {
                 let is_too_large = error == ReplyError::Head(CgiError::TooLarge);
                 self.limit.head_fault(self.describe(&format!("{error} in")), is_too_large)

@@ -3,11 +3,9 @@
 //! A CGI process gets the variables in its environment, a FastCGI application in PARAMS records,
 //! and a persistent worker in a [`Block`]. The trait [`Sink`] hides these differences.
 
-mod nph;
 mod reply;
 mod variables;
 
-pub use nph::{NphHead, NphParser, http_head};
 pub use reply::{ReplyHead, ReplyParser};
 pub use variables::{Block, Request, Sink, requested_port, server_port, variables};
 

@@ -228,7 +228,7 @@ mod tests {
             ("host=\"a, b;for=1.2.3.4\\\"\"", vec![element("", None)]),
             ("for=\"192.0.2.\\4\"", vec![element("192.0.2.4", None)]),
             (";;for=192.0.2.1;", vec![element("192.0.2.1", None)]),
-            ("secret=x;proto=wss", vec![element("", Some(false))]),
+            ("secret=x;proto=wss", vec![element("", Some(true))]),
         ] {
             assert_eq!(decoded(value), Ok(expected), "{value}");
         }

@@ -4,7 +4,8 @@
 //! [`Span`](crate::Span)s. [`BodyDecoder`] finds the payload in the bytes that follow. [`encode`]
 //! writes the framing of messages. The parsers reject syntax that RFC 9112 permits lenient
 //! recipients to accept: bare LF, obs-fold, a space before the colon, and `Content-Length` together
-//! with `Transfer-Encoding`.
+//! with `Transfer-Encoding`. Replies of backends may be mended before they are parsed
+//! ([`ReplyReader::read_mending`](crate::reply::ReplyReader::read_mending)).
 
 mod body;
 mod chars;
@@ -14,6 +15,7 @@ pub mod encode;
 mod error;
 mod fields;
 mod framing;
+mod mend;
 mod request;
 mod response;
 mod target;
@@ -27,6 +29,7 @@ pub use disguises::Disguises;
 pub use error::{HeadError, HttpError};
 pub use fields::{Field, Http1Limits, KnownField};
 pub(crate) use fields::{NAMES, is_disguised_framing, parse_length};
+pub(crate) use mend::{HeadSyntax, head_end, mend_head};
 pub use request::{RequestFraming, RequestHead, RequestParser};
 pub use response::{ResponseFraming, ResponseHead, ResponseParser};
 pub(crate) use target::is_host;

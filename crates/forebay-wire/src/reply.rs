@@ -1,10 +1,13 @@
 //! Reader of the heads of one reply: up to 256 interim heads (1xx), then the final head. The heads
-//! may have the syntax of HTTP or CGI.
+//! may have the syntax of HTTP or CGI. A reader can also mend heads that break a rule without any
+//! doubt about their meaning.
 
 use std::fmt;
 
-use crate::cgi::{self, CgiError, NphHead, NphParser};
-use crate::http1::{HeadError, Http1Limits, Progress, ResponseHead, ResponseParser};
+use crate::cgi::{self, CgiError};
+use crate::http1::{
+    HeadError, HeadSyntax, Http1Limits, Progress, ResponseHead, ResponseParser, head_end, mend_head,
+};
 
 /// Parser of one head from a growing buffer.
 pub trait HeadParser: Copy {
@@ -18,6 +21,16 @@ pub trait HeadParser: Copy {
 
     /// Returns the status of a complete head.
     fn status(head: &Self::Head) -> u16;
+
+    /// The error of a head that exceeds a limit.
+    const TOO_LARGE: Self::Error;
+
+    /// Returns the maximum size of a head in bytes.
+    fn max_size(&self) -> usize;
+
+    /// Rewrites the complete lines of a head, or of its beginning, without oddities. `None` if a
+    /// line leaves a doubt about its meaning.
+    fn mend(lines: &[u8]) -> Option<Vec<u8>>;
 }
 
 /// Reader of the heads of one reply.
@@ -28,6 +41,9 @@ pub struct ReplyReader<P> {
     parser: P,
     interim: usize,
     count: usize,
+    /// Some if the head has an oddity that can be mended when the head is complete: the number of
+    /// bytes that were searched for its end.
+    odd: Option<usize>,
 }
 
 /// Result of one call of [`ReplyReader::read`].
@@ -57,7 +73,7 @@ impl<P: HeadParser> ReplyReader<P> {
     /// Creates a reader. `parser` must be unused. All interim replies together may have as many
     /// bytes as one head may have by default.
     pub fn new(parser: P) -> Self {
-        Self { fresh: parser, parser, interim: 0, count: 0 }
+        Self { fresh: parser, parser, interim: 0, count: 0, odd: None }
     }
 
     /// Continues to read a reply. `bytes` is everything since the end of the previous head.
@@ -80,6 +96,48 @@ impl<P: HeadParser> ReplyReader<P> {
         }
         Ok(ReplyStep::Interim(len))
     }
+
+    /// Continues to read a reply as [`ReplyReader::read`] does. If the head breaks a rule, but
+    /// leaves no doubt about its meaning, it is first rewritten in `bytes` without the oddity.
+    pub fn read_mending(
+        &mut self,
+        bytes: &mut Vec<u8>,
+        head: &mut P::Head,
+    ) -> Result<ReplyStep, ReplyError<P::Error>>
+    where
+        P::Error: PartialEq,
+    {
+        let searched = match self.odd {
+            Some(searched) => searched,
+            None => match self.read(bytes, head) {
+                Err(ReplyError::Head(error)) if error != P::TOO_LARGE => {
+                    // Do not wait for the end of a head that cannot be mended.
+                    let lines = memchr::memrchr(b'\n', bytes).map_or(0, |at| at + 1);
+                    let lines = &bytes[..head_end(bytes, 0).unwrap_or(lines)];
+                    if P::mend(lines).is_none_or(|mended| mended == lines) {
+                        return Err(ReplyError::Head(error));
+                    }
+                    0
+                }
+                outcome => return outcome,
+            },
+        };
+        let Some(len) = head_end(bytes, searched) else {
+            // The last LF, and CR after it, may begin a blank line.
+            self.odd = Some(bytes.len().saturating_sub(2));
+            let is_full = bytes.len() >= self.fresh.max_size();
+            return if is_full {
+                Err(ReplyError::Head(P::TOO_LARGE))
+            } else {
+                Ok(ReplyStep::Partial)
+            };
+        };
+        // If the lines that arrived since then leave a doubt, the parser names it.
+        let mended = P::mend(&bytes[..len]).unwrap_or_else(|| bytes[..len].to_vec());
+        bytes.splice(..len, mended);
+        (self.odd, self.parser) = (None, self.fresh);
+        self.read(bytes, head)
+    }
 }
 
 impl HeadParser for ResponseParser {
@@ -93,18 +151,15 @@ impl HeadParser for ResponseParser {
     fn status(head: &ResponseHead) -> u16 {
         head.status
     }
-}
 
-impl HeadParser for NphParser {
-    type Head = NphHead;
-    type Error = HeadError;
+    const TOO_LARGE: HeadError = HeadError::TooLarge;
 
-    fn parse(&mut self, bytes: &[u8], head: &mut NphHead) -> Result<Progress, HeadError> {
-        NphParser::parse(*self, bytes, head)
+    fn max_size(&self) -> usize {
+        self.limits().head
     }
 
-    fn status(head: &NphHead) -> u16 {
-        head.head.status
+    fn mend(lines: &[u8]) -> Option<Vec<u8>> {
+        mend_head(lines, HeadSyntax::Http).ok()
     }
 }
 
@@ -118,6 +173,16 @@ impl HeadParser for cgi::ReplyParser {
 
     fn status(head: &cgi::ReplyHead) -> u16 {
         head.status
+    }
+
+    const TOO_LARGE: CgiError = CgiError::TooLarge;
+
+    fn max_size(&self) -> usize {
+        self.limits().head
+    }
+
+    fn mend(lines: &[u8]) -> Option<Vec<u8>> {
+        mend_head(lines, HeadSyntax::Cgi).ok()
     }
 }
 
@@ -172,14 +237,53 @@ mod tests {
             let parser = ResponseParser::new(Http1Limits::default(), false);
             let whole = read(parser, ResponseHead::default(), &format!("{http}x"), step);
             assert_eq!(whole.unwrap(), (vec![100, 103, 404], http.len()));
-            let lines = http.replace("\r\n", "\n");
-            let parser = NphParser::new(Http1Limits::default(), false);
-            let whole = read(parser, NphHead::default(), &format!("{lines}x"), step);
-            assert_eq!(whole.unwrap(), (vec![100, 103, 404], lines.len()));
             let parser = cgi::ReplyParser::new(Http1Limits::default());
             let whole = read(parser, cgi::ReplyHead::default(), &format!("{cgi}x"), step);
             assert_eq!(whole.unwrap(), (vec![103, 404], cgi.len()));
         }
+    }
+
+    #[test]
+    fn odd_heads_are_mended_however_they_arrive() {
+        let odd = "HTTP/1.1 103 Early\nA : b\n\nHTTP/1.1 200 OK\nA: b\r\n c\r\n\nbody";
+        let mended = "HTTP/1.1 200 OK\r\nA: b c\r\n\r\nbody";
+        for piece in [1, 2, 7, 1000] {
+            let parser = ResponseParser::new(Http1Limits::default(), false);
+            let (mut reader, mut head) = (ReplyReader::new(parser), ResponseHead::default());
+            let (mut bytes, mut steps) = (Vec::new(), Vec::new());
+            for piece in odd.as_bytes().chunks(piece) {
+                bytes.extend_from_slice(piece);
+                while !matches!(steps.last(), Some(ReplyStep::Final(_))) {
+                    match reader.read_mending(&mut bytes, &mut head).unwrap() {
+                        ReplyStep::Partial => break,
+                        ReplyStep::Interim(len) => {
+                            bytes.drain(..len);
+                            steps.push(ReplyStep::Interim(len));
+                        }
+                        last => steps.push(last),
+                    }
+                }
+            }
+            assert_eq!(String::from_utf8_lossy(&bytes), mended, "{piece}");
+            assert_eq!(steps, [ReplyStep::Interim(28), ReplyStep::Final(mended.len() - 4)]);
+        }
+    }
+
+    #[test]
+    fn odd_heads_are_refused_early_or_at_the_limit() {
+        let limits = Http1Limits { head: 100, ..Http1Limits::default() };
+        let read = |text: &str| {
+            let mut reader = ReplyReader::new(ResponseParser::new(limits, false));
+            reader.read_mending(&mut text.as_bytes().to_vec(), &mut ResponseHead::default())
+        };
+        let start = "HTTP/1.1 200 OK\n";
+        assert_eq!(
+            read(&format!("{start}A: b\0\n")),
+            Err(ReplyError::Head(HeadError::BareLineEnd))
+        );
+        assert_eq!(read(&format!("{start}A: b\n")), Ok(ReplyStep::Partial));
+        let long = format!("{start}A: {}", "b".repeat(100));
+        assert_eq!(read(&long), Err(ReplyError::Head(HeadError::TooLarge)));
     }
 
     #[test]

@@ -173,3 +173,51 @@ fn every_kind_stops_with_its_client_if_the_route_says_so() {
     assert!(forebay.output().contains("because nobody waits for"), "{}", forebay.output());
     forebay.stop();
 }
+
+/// Applications whose bodies write `MARKS/closed-QUERY` when they are closed.
+const BODIES: [(&str, &str); 2] = [
+    (
+        "body.psgi",
+        "package Body;\nsub mark { open(my $f, '>', \"MARKS/$_[0]\"); close($f) }\n\
+         sub getline { my $self = shift; return \"x\\n\" if !$self->{begun}++; \
+         mark(\"begun-$self->{q}\"); select(undef, undef, undef, 60); undef }\n\
+         sub close { mark(\"closed-$_[0]{q}\") }\npackage main;\n\
+         sub { [200, ['Content-Type', 'text/plain'], bless { q => $_[0]{QUERY_STRING} }, 'Body'] }\n",
+    ),
+    (
+        "body.py",
+        "import time\ndef mark(name):\n    open('MARKS/' + name, 'w').close()\nclass Body:\n    \
+         def __init__(self, q):\n        self.q = q\n    def __iter__(self):\n        \
+         yield b'x'\n        mark('begun-' + self.q)\n        time.sleep(60)\n    \
+         def close(self):\n        mark('closed-' + self.q)\n\
+         def app(environ, start):\n    start('200 OK', [('Content-Type', 'text/plain')])\n    \
+         return Body(environ['QUERY_STRING'])\n",
+    ),
+];
+
+#[test]
+fn a_stopped_request_closes_its_body() {
+    let folder = Folder::new();
+    let marks = folder.path().join("marks");
+    fs::create_dir(&marks).unwrap();
+    fs::set_permissions(&marks, fs::Permissions::from_mode(0o777)).unwrap();
+    for (name, text) in BODIES {
+        folder.write(name, &text.replace("MARKS", marks.to_str().unwrap()));
+    }
+    let mut toml = "[[site]]\nlisten = \"127.0.0.1:0\"\n".to_owned();
+    let (mut tables, mut names) = (String::new(), vec!["psgi"]);
+    names.extend(has(&["python3"]).then_some("wsgi"));
+    for name in &names {
+        let of = if *name == "psgi" { "file = \"body.psgi\"" } else { "module = \"body:app\"" };
+        toml += &format!("[[site.route]]\npath = \"/{name}/*\"\napp = \"{name}\"\n");
+        tables +=
+            &format!("[app.{name}]\nkind = \"{name}\"\n{of}\nworkers = 1\non_abort = \"stop\"\n");
+    }
+    let mut forebay = serve(folder, &(toml + &tables));
+    for name in names {
+        leave(&forebay, &marks, name, &format!("/{name}/"));
+        let closed = marks.join(format!("closed-{name}"));
+        assert!(eventually(|| closed.exists()), "{name}: {}", forebay.output());
+    }
+    forebay.stop();
+}

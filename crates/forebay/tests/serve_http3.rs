@@ -312,6 +312,87 @@ fn a_backend_is_let_go_when_an_upload_is_reset() {
 }
 
 #[test]
+fn on_abort_says_what_follows_a_reset_stream() {
+    let folder = Folder::new();
+    let path = folder.path().to_owned();
+    let mut routes = String::new();
+    let kinds = [("finish", true), ("cancel", false), ("stop", false)];
+    for (on_abort, _) in kinds {
+        let text = format!(
+            "#!/bin/sh\ntrap 'echo > DIR/stopped-{on_abort}; exit 1' TERM\necho > DIR/begun-{on_abort}\n\
+             for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.1; done\necho > DIR/done-{on_abort}\n\
+             printf 'Content-Type: text/plain\\n\\nok'\n"
+        );
+        folder.script(on_abort, text.replace("DIR", path.to_str().unwrap()));
+        routes += &format!(
+            "[[site.route]]\npath = \"/{on_abort}\"\non_abort = \"{on_abort}\"\n\
+             cgi = {{ program = \"{{tmp}}/{on_abort}\" }}\n"
+        );
+    }
+    let (forebay, authority) = site(folder, &format!("{routes}{HELLO}"));
+    let exists = |name: String| {
+        let file = path.join(name);
+        tokio::task::spawn_blocking(move || eventually(|| file.exists()))
+    };
+    run(async {
+        let client = Client::connect(forebay.address, &authority).await;
+        for (on_abort, finishes) in kinds {
+            let target = format!("/{on_abort}");
+            let request = client.request(Method::POST, &target).body(()).unwrap();
+            let mut exchange = client.requests.clone().send_request(request).await.unwrap();
+            exchange.finish().await.unwrap();
+            let begun = exists(format!("begun-{on_abort}")).await.unwrap();
+            assert!(begun, "{on_abort}: {}", forebay.output());
+            exchange.stop_sending(h3::error::Code::H3_REQUEST_CANCELLED);
+            still_serves(&client).await;
+            let end = if finishes { "done" } else { "stopped" };
+            let ended = exists(format!("{end}-{on_abort}")).await.unwrap();
+            assert!(ended, "{on_abort}: {}", forebay.output());
+        }
+    });
+    forebay.stop();
+}
+
+#[test]
+fn the_status_of_a_refused_upload_reaches_the_client() {
+    let echo = Echo::start();
+    let closed = echo.route().replace(
+        "[[site.route]]\n",
+        "[[site.route]]\npath = \"/closed\"\nallow = \"192.0.2.0/24\"\n",
+    );
+    let small = echo
+        .route()
+        .replace("[[site.route]]\n", "[[site.route]]\npath = \"/small\"\nmax_body = \"1KiB\"\n");
+    let (forebay, authority) = site(Folder::new(), &format!("{closed}{small}{HELLO}"));
+    run(async {
+        let client = Client::connect(forebay.address, &authority).await;
+        for (target, status) in [("/small", 413), ("/closed", 403), ("/", 200)] {
+            for announced in [true, false] {
+                let size = 3 << 20;
+                let mut request = client.request(Method::POST, target);
+                if announced {
+                    request = request.header("content-length", size);
+                }
+                let request = request.body(()).unwrap();
+                let mut exchange = client.requests.clone().send_request(request).await.unwrap();
+                // As a library that sends the whole body before it reads the reply, but ends early
+                // if the server asks for no more of it.
+                for piece in pattern(size).chunks(100_000) {
+                    if exchange.send_data(Bytes::copy_from_slice(piece)).await.is_err() {
+                        break;
+                    }
+                }
+                let _ = exchange.finish().await;
+                let reply = reply_to(&mut exchange).await;
+                assert_eq!(reply.status(), status, "{target} {announced}");
+            }
+        }
+        still_serves(&client).await;
+    });
+    forebay.stop();
+}
+
+#[test]
 fn heads_that_break_a_rule_are_refused() {
     let (forebay, authority) = site(Folder::new(), HELLO);
     run(async {

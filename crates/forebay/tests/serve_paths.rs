@@ -277,19 +277,6 @@ fn a_backend_is_sent_the_path_that_was_matched() {
     forebay.stop();
 }
 
-#[test]
-fn encoded_slashes_are_refused_and_logged_unless_the_site_passes_them() {
-    let echo = Echo::start();
-    let mut forebay = site(Folder::new(), &echo.route());
-    let mut client = forebay.connect();
-    for target in ["/a%2fb", "/a%2Fb", "/a\\b", "/a%5Cb"] {
-        assert_eq!(client.get(target).status, 404, "{target}");
-    }
-    assert_eq!(client.get("/a?b%2fc\\d").status, 200);
-    forebay.wait_for_output("encoded_slashes = \"pass\" for its site");
-    forebay.stop();
-}
-
 /// nginx passes the target on unchanged, so a backslash gets past its rule.
 #[test]
 fn nginx_lets_nothing_but_backslashes_past() {

@@ -73,7 +73,7 @@ pub struct Route {
     pub suffix_ignore_case: Option<At<bool>>,
     /// A regular expression that the decoded path must match, in addition to `path` and `suffix`,
     /// such as `^/wiki/(?<title>.+)$`. A named group is a placeholder: `{title}`. With "~*" before
-    /// the expression, case is ignored. Default: none.
+    /// the expression, case is ignored. With "!~" or "!~*", the path must not match. Default: none.
     pub path_regex: Option<At<String>>,
     /// Methods, such as "GET" (which includes HEAD). The route matches if the request has one of
     /// them.

@@ -63,6 +63,11 @@ pub struct Upstream {
     /// server chooses. Several requests share one HTTP/2 connection. Default: "auto" for https://,
     /// else "1.1".
     pub http_version: Option<At<HttpVersion>>,
+    /// With true, replies that break a rule of HTTP/1.1 are refused (502). With false, Forebay
+    /// mends what leaves no doubt about the meaning and end of a reply, as nginx does: lines that
+    /// end with LF, a blank before the colon, folded lines, control characters, blanks after a
+    /// chunk size. Default: false.
+    pub strict: Option<At<bool>>,
     /// Settings for TLS with https:// servers, or tls:// servers of a `[[stream]]`. Default:
     /// Forebay verifies servers with the authorities that this machine trusts.
     pub tls: Option<At<Table<BackendTls>>>,

@@ -66,6 +66,7 @@ impl Replace {
                 Placeholder::Scheme
                     | Placeholder::Host
                     | Placeholder::Port
+                    | Placeholder::RequestedPort
                     | Placeholder::Path
                     | Placeholder::Query
                     | Placeholder::Uri
@@ -92,6 +93,7 @@ pub(crate) fn is_plain(value: &Placeholder) -> bool {
         Placeholder::Scheme
             | Placeholder::Host
             | Placeholder::Port
+            | Placeholder::RequestedPort
             | Placeholder::Client
             | Placeholder::ClientPort
             | Placeholder::RequestId

@@ -27,6 +27,8 @@ const MOST_GROUPS: usize = 20;
 pub struct Regex {
     pattern: String,
     ignores_case: bool,
+    /// True if the expression must not match.
+    is_negated: bool,
     exact: Arc<Compiled>,
     /// Like `exact`, but ignores case.
     folded: Arc<Compiled>,
@@ -51,12 +53,30 @@ impl Regex {
             return Err(format!("it has more than {MOST_GROUPS} named groups"));
         }
         let (exact, folded) = (Arc::new(exact), Arc::new(folded));
-        Ok(Self { pattern: pattern.to_owned(), ignores_case, exact, folded, groups: groups.into() })
+        Ok(Self {
+            pattern: pattern.to_owned(),
+            ignores_case,
+            is_negated: false,
+            exact,
+            folded,
+            groups: groups.into(),
+        })
     }
 
-    /// Returns the pattern as typed.
+    /// Returns the expression that matches every text that this one does not match. It has no
+    /// groups.
+    pub fn negated(self) -> Self {
+        Self { is_negated: !self.is_negated, groups: Arc::default(), ..self }
+    }
+
+    /// Returns the pattern as typed, without the signs before it.
     pub fn pattern(&self) -> &str {
         &self.pattern
+    }
+
+    /// Returns the pattern with `!~` before it if it is negated.
+    pub fn condition(&self) -> String {
+        format!("{}{}", if self.is_negated { "!~ " } else { "" }, self.pattern)
     }
 
     /// Returns the names of the groups.
@@ -66,12 +86,12 @@ impl Regex {
 
     /// Returns true if the expression matches a part of the text.
     pub fn is_match(&self, text: &[u8]) -> bool {
-        self.exact.is_match(text)
+        self.exact.is_match(text) != self.is_negated
     }
 
     /// Returns true if the expression matches a part of the text when case is ignored.
     pub fn is_match_in_any_case(&self, text: &[u8]) -> bool {
-        self.folded.is_match(text)
+        self.folded.is_match(text) != self.is_negated
     }
 
     /// Replaces `groups` by the ranges of the named groups, in the order of [`Self::names`]. A group
@@ -93,7 +113,7 @@ impl Regex {
     /// Returns true if the pattern may require an end of the text. If it does not, an expression
     /// that matches the beginning of a path up to a slash also matches the whole path.
     pub fn may_have_end(&self) -> bool {
-        self.pattern.contains('$') || self.pattern.contains("\\z")
+        self.is_negated || self.pattern.contains('$') || self.pattern.contains("\\z")
     }
 
     /// Returns the text that each match begins with, so that the pattern can be compared with the
@@ -101,7 +121,7 @@ impl Regex {
     /// or ignores case.
     pub fn literal_start(&self) -> Option<String> {
         let rest = self.pattern.strip_prefix('^')?;
-        if self.ignores_case || rest.contains('|') {
+        if self.ignores_case || self.is_negated || rest.contains('|') {
             return None;
         }
         let end = rest.find(|c: char| ".^$*+?()[]{}\\".contains(c)).unwrap_or(rest.len());
@@ -115,7 +135,9 @@ impl Regex {
 
 impl PartialEq for Regex {
     fn eq(&self, other: &Self) -> bool {
-        self.pattern == other.pattern && self.ignores_case == other.ignores_case
+        self.pattern == other.pattern
+            && self.ignores_case == other.ignores_case
+            && self.is_negated == other.is_negated
     }
 }
 
@@ -123,7 +145,12 @@ impl Eq for Regex {}
 
 impl fmt::Debug for Regex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sign = if self.ignores_case { "~*" } else { "~" };
+        let sign = match (self.is_negated, self.ignores_case) {
+            (false, false) => "~",
+            (false, true) => "~*",
+            (true, false) => "!~",
+            (true, true) => "!~*",
+        };
         write!(f, "Regex({sign:?}, {:?})", self.pattern)
     }
 }
@@ -174,6 +201,18 @@ mod tests {
         regex.captures(path, &mut groups);
         let parts: Vec<_> = groups.into_iter().map(|range| &path[range]).collect();
         assert_eq!(parts, [&b"de"[..], b"a/b"]);
+    }
+
+    #[test]
+    fn a_negated_expression_matches_all_other_texts() {
+        let regex = Regex::new("^/(?<a>x)$", false).unwrap().negated();
+        assert!(regex.is_match(b"/X") && !regex.is_match(b"/x"));
+        assert!(!regex.is_match_in_any_case(b"/X") && regex.is_match_in_any_case(b"/y"));
+        assert_eq!((regex.names().count(), regex.literal_start()), (0, None));
+        assert!(regex.may_have_end() && regex != regex.clone().negated());
+        let mut groups = vec![0..1];
+        regex.captures(b"/y", &mut groups);
+        assert!(groups.is_empty());
     }
 
     #[test]

@@ -38,6 +38,10 @@ pub enum Placeholder {
     Host,
     /// `{port}`: the port of the listener.
     Port,
+    /// `{requested_port}`: a colon and the port in the requested host; empty if it names none. A
+    /// redirect to another name on the same listener needs this port, which may differ from the
+    /// listener's behind a proxy or a container's port mapping.
+    RequestedPort,
     /// `{method}`: the method.
     Method,
     /// `{path}`: the percent-encoded path, as a backend would get it.
@@ -94,12 +98,13 @@ pub struct Scope<'a> {
 pub struct UnknownPlaceholder(pub String);
 
 /// The names of placeholders without a parameter.
-static NAMES: [(&str, Placeholder); 16] = [
+static NAMES: [(&str, Placeholder); 17] = [
     ("client", Placeholder::Client),
     ("client_port", Placeholder::ClientPort),
     ("scheme", Placeholder::Scheme),
     ("host", Placeholder::Host),
     ("port", Placeholder::Port),
+    ("requested_port", Placeholder::RequestedPort),
     ("method", Placeholder::Method),
     ("path", Placeholder::Path),
     ("query", Placeholder::Query),

@@ -43,6 +43,9 @@ pub struct Upstream {
     pub send_proxy: Option<ProxyHeader>,
     /// The longest time to connect to a server. `None`: the server's [`super::Timeouts::connect`].
     pub connect_timeout: Option<Duration>,
+    /// True if HTTP/1.1 replies with oddities are refused even if their meaning is certain. Only for
+    /// HTTP servers. Default false.
+    pub strict: bool,
     /// Settings for TLS with servers.
     pub tls: BackendTls,
 }
@@ -69,6 +72,7 @@ impl Upstream {
             max_connections: None,
             send_proxy: None,
             connect_timeout: None,
+            strict: false,
             tls: BackendTls::default(),
         }
     }

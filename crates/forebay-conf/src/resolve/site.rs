@@ -126,7 +126,8 @@ fn site(
         socket_access: socket_access(typed, &listen, &mut agreed.sockets)?,
         encoded_slashes: match typed.encoded_slashes {
             Some(file::EncodedSlashes::Pass) => EncodedSlashes::Pass,
-            Some(file::EncodedSlashes::Refuse) | None => EncodedSlashes::Refuse,
+            Some(file::EncodedSlashes::Refuse) => EncodedSlashes::Refuse,
+            Some(file::EncodedSlashes::Auto) | None => EncodedSlashes::Auto,
         },
         merge_slashes: typed.merge_slashes.unwrap_or(true),
         underscores_in_headers: typed.underscores_in_headers.unwrap_or(false),

@@ -45,6 +45,7 @@ pub(super) struct Keys<'a> {
     send_proxy: &'a Option<At<file::ProxyHeader>>,
     connect_timeout: &'a Option<Time>,
     http_version: &'a Option<At<file::HttpVersion>>,
+    strict: &'a Option<At<bool>>,
     tls: &'a Option<At<Table<file::BackendTls>>>,
 }
 
@@ -67,6 +68,7 @@ impl<'a> Keys<'a> {
             send_proxy: &None,
             connect_timeout: &None,
             http_version: &None,
+            strict: &None,
             tls: &None,
         }
     }
@@ -91,6 +93,7 @@ impl<'a> Keys<'a> {
             ("send_proxy", span(self.send_proxy)),
             ("connect_timeout", span(self.connect_timeout)),
             ("http_version", span(self.http_version)),
+            ("strict", span(self.strict)),
             ("tls", span(self.tls)),
         ];
         keys.into_iter().filter_map(|(key, span)| Some((key, span?)))
@@ -118,6 +121,7 @@ macro_rules! all_keys {
                     send_proxy: &table.send_proxy,
                     connect_timeout: &table.connect_timeout,
                     http_version: &table.http_version,
+                    strict: &table.strict,
                     tls: &table.tls,
                 }
             }
@@ -364,6 +368,7 @@ fn upstream(
         },
         send_proxy: send_proxy(keys)?,
         connect_timeout: optional_time_above_zero(keys.connect_timeout)?,
+        strict: keys.strict.as_ref().is_some_and(|at| at.value),
         tls,
         ..default
     })
@@ -472,7 +477,7 @@ fn all_have_effect(scheme: Scheme, keys: &Keys<'_>) -> Resolution<()> {
         (Scheme::Stream, "keepalive") => {
             Some("leave it out: each client of a stream has a connection of its own")
         }
-        (_, "sticky" | "retry" | "health" | "send_proxy" | "http_version" | "tls") => {
+        (_, "sticky" | "retry" | "health" | "send_proxy" | "http_version" | "strict" | "tls") => {
             Some("leave it out: it is for HTTP servers")
         }
         (Scheme::Scgi | Scheme::Uwsgi, "keepalive") => {

@@ -12,7 +12,18 @@ use crate::plan::{Regex, ValuePattern, ValueTest, Variable, When, is_taken};
 /// Compiles a regular expression for paths. Its named groups become placeholders of the route.
 pub(super) fn path_regex(typed: &At<String>) -> Resolution<Regex> {
     let at = typed.with(&typed.value);
-    let regex = regex(text(&at)?, &at)?;
+    let typed_text = text(&at)?;
+    if let Some(negated) = typed_text.strip_prefix('!').filter(|rest| rest.starts_with('~')) {
+        let regex = regex(negated, &at)?;
+        let name = regex.names().next().map(str::to_owned);
+        return match name {
+            Some(name) => Err(Problem::new(&typed.span, format!("the group {name} has no text"))
+                .label("no path that the route takes matches")
+                .help("leave the name of the group out")),
+            None => Ok(regex.negated()),
+        };
+    }
+    let regex = regex(typed_text, &at)?;
     for name in regex.names() {
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
         if is_taken(name) || !name.chars().all(is_name) {

@@ -36,7 +36,7 @@ fn name_of_route(route: &Route) -> String {
         PathPattern::Prefix(start) => format!("{start}*"),
     });
     let ends = matcher.suffixes.iter().map(|end| format!("*{end}"));
-    let regex = matcher.regex.iter().map(|regex| regex.pattern().to_owned());
+    let regex = matcher.regex.iter().map(|regex| regex.condition());
     let all: Vec<_> = paths.chain(ends).chain(regex).collect();
     match all.len() {
         0 => "*".to_owned(),

@@ -220,6 +220,7 @@ pub(super) fn checks(
                 authority: backend.authority.clone(),
                 speaks_http2: backend.version == HttpVersion::Http2,
                 send_proxy: plan.send_proxy,
+                strict: plan.strict,
                 health: health.clone(),
             });
         }

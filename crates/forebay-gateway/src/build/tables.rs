@@ -170,13 +170,17 @@ impl Origins {
         }
         let shared = &self.shared[site][at].auth;
         let forward = route.access.forward_auth.as_ref().map(|settings| {
-            let server = self.servers(&settings.server, shared, (thread, pools));
+            let server = match &settings.server {
+                Action::Proxy(proxy) => Action::Proxy(strict(proxy)),
+                other => other.clone(),
+            };
+            let server = self.servers(&server, shared, (thread, pools));
             ForwardAuth::new(server.expect("a server decides"), settings.clone())
         });
         let url = route.access.jwt.as_ref().and_then(Jwt::url);
         let key_server = url.map(|url| {
             let shared = &self.shared[site][at].keys;
-            Box::new(self.proxy(&url.proxy, shared, (thread, pools))) as Box<dyn Origin>
+            Box::new(self.proxy(&strict(&url.proxy), shared, (thread, pools))) as Box<dyn Origin>
         });
         let state = GateState {
             key_server,
@@ -200,6 +204,7 @@ impl Origins {
             pools: Some(pools.idle.clone()),
             keep: if plan.send_proxy.is_some() { Some(0) } else { keep },
             connect_timeout: plan.connect_timeout,
+            strict: plan.strict,
             ..how.clone()
         };
         let backends = plan.to.iter().map(|to| {
@@ -435,6 +440,14 @@ fn reaches_application(action: &Action) -> bool {
             | Action::Moved(_)
             | Action::Rewrite
     )
+}
+
+/// The settings of a proxy to a server that decides about access. Its odd replies are refused,
+/// because their fields name the user.
+fn strict(proxy: &forebay_conf::Proxy) -> forebay_conf::Proxy {
+    let mut proxy = proxy.clone();
+    Arc::make_mut(&mut proxy.upstream).strict = true;
+    proxy
 }
 
 fn rules(route: &forebay_conf::Route) -> Option<Rc<Rules>> {

@@ -370,6 +370,9 @@ fn proxy(settings: &Proxy, request: &Request, text: &mut Explanation) {
         announce::append_client(&mut line, ProxyHeader::V1, request.client, request.server);
         text.item("announced", line.trim_ascii_end());
     }
+    if settings.upstream.strict {
+        text.item("strict", b"odd HTTP/1.1 replies are refused (502)");
+    }
     head(settings, request, text);
 }
 

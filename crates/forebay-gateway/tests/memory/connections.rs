@@ -45,7 +45,7 @@ fn keep_alive_can_be_off() {
 }
 
 #[test]
-fn a_body_that_stops_coming_in_any_framing_is_given_up_and_no_error_of_ours() {
+fn a_body_that_stops_coming_in_any_framing_is_given_up_and_logged_with_its_limit() {
     for framing in ["Content-Length: 10", "Transfer-Encoding: chunked"] {
         in_memory(&with("[server.timeouts]\nbody_idle = \"3s\"", PROXIED), async |world| {
             let _backend = world.backend("10.0.0.1:3000");
@@ -54,7 +54,11 @@ fn a_body_that_stops_coming_in_any_framing_is_given_up_and_no_error_of_ours() {
             let reply = client.reply("").await;
             assert_eq!((reply.status(), reply.field("connection")), (408, Some("close")));
             assert!(client.is_closed().await);
-            assert!(world.errors().iter().all(|error| !error.contains("408")), "{framing}");
+            let errors = world.errors();
+            assert!(
+                errors.iter().any(|error| error.contains("body_idle")),
+                "{framing}: {errors:?}"
+            );
         });
     }
 }

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use forebay_conf::{Action, Limits, Timeouts};
 use forebay_net::limit::Limit;
 use forebay_wire::http2::ErrorCode;
 
+use tokio::time::{sleep, timeout};
+
 use crate::http2_client::Http2Client;
-use crate::world::{World, in_memory};
+use crate::world::{World, in_memory, parse};
 
 const FIXED: &str = "[[site.route]]\npath = \"/*\"\nrespond = \"here\"\n";
 const PROXIED: &str = "[[site.route]]\npath = \"/*\"\nproxy = \"http://10.0.0.1:3000\"\n";
@@ -330,4 +333,206 @@ fn no_more_idle_connections_to_a_backend_are_kept_than_keepalive_says() {
         let kept = connections.iter().filter(|connection| !connection.link.is_finished()).count();
         assert_eq!(kept, 2);
     });
+}
+
+#[test]
+fn stalled_uploads_share_buffer_total_and_more_get_503() {
+    for action in [
+        "scgi = { to = \"10.0.0.1:3000\" }",
+        "uwsgi = { to = \"10.0.0.1:3000\" }",
+        "fastcgi = { to = \"10.0.0.1:3000\", mount = \"/\" }",
+        "proxy = { to = \"http://10.0.0.1:3000\" }\nrequest_buffering = true",
+    ] {
+        let routes = format!("[[site.route]]\npath = \"/*\"\n{action}\n");
+        in_memory(&with("buffer_total = \"150KiB\"", &routes), async |world| {
+            let mut backend = world.backend("10.0.0.1:3000");
+            let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 60000\r\n\r\n";
+            let mut stalled = Vec::new();
+            loop {
+                let mut client = world.client();
+                client.send(head).await;
+                client.send(vec![b'x'; 40_000]).await;
+                let reply = timeout(Duration::from_secs(1), client.reply("POST ")).await;
+                let Ok(reply) = reply else {
+                    stalled.push(client);
+                    assert!(stalled.len() < 10, "{action}");
+                    continue;
+                };
+                assert_eq!(reply.status(), 503, "{action}");
+                break;
+            }
+            assert!(!stalled.is_empty() && !backend.has_visitor(), "{action}");
+            assert_eq!(world.gateway.reached(Limit::BufferTotal), 1, "{action}");
+            let errors = world.errors();
+            assert!(errors.iter().any(|line| line.contains("buffer_total")), "{errors:?}");
+            // What left gives its memory back.
+            drop(stalled);
+            sleep(Duration::from_secs(1)).await;
+            let mut client = world.client();
+            client.send(head).await;
+            client.send(vec![b'x'; 60_000]).await;
+            timeout(Duration::from_secs(1), backend.accept()).await.expect(action);
+        });
+    }
+}
+
+/// The page of the manual about limits.
+const MANUAL: &str = include_str!("../../../../docs/src/operations/limits.md");
+
+/// Returns the keys and defaults of the manual's table of what honest peers send.
+fn table() -> Vec<(&'static str, &'static str)> {
+    let rows = MANUAL.split("## What honest peers send").nth(1).unwrap();
+    let rows = rows.split("\n## ").next().unwrap().lines().filter(|line| line.starts_with("| `"));
+    let mut found = Vec::new();
+    for row in rows {
+        let mut cells = row.split('|').map(str::trim).skip(1);
+        let (keys, values) = (cells.next().unwrap(), cells.next().unwrap());
+        let keys: Vec<_> = keys.split('`').skip(1).step_by(2).filter(|key| *key != "ajp").collect();
+        let values: Vec<_> = values.split(", ").collect();
+        for (at, key) in keys.iter().enumerate() {
+            found.push((*key, values[at.min(values.len() - 1)]));
+        }
+    }
+    found
+}
+
+#[test]
+fn the_manual_names_the_defaults_of_the_code() {
+    let (limits, times) = (Limits::default(), Timeouts::default());
+    let size = |bytes: u64| match bytes {
+        0..1_048_576 => format!("{} KiB", bytes >> 10),
+        _ => format!("{} MiB", bytes >> 20),
+    };
+    let time = |time: Duration| match time.as_secs() {
+        seconds @ 0..3600 => format!("{seconds} s"),
+        seconds => format!("{} h", seconds / 3600),
+    };
+    let number = |number: usize| match number {
+        1000.. => format!("{},{:03}", number / 1000, number % 1000),
+        _ => number.to_string(),
+    };
+    let rows = table();
+    assert!(rows.len() >= 15, "{rows:?}");
+    for (key, value) in rows {
+        let default = match key {
+            "head_size" => size(limits.head_size as u64),
+            "fields" => number(limits.fields),
+            "target" => size(limits.target as u64),
+            "max_body" => size(limits.max_body),
+            "reply_head_size" => size(limits.reply_head_size as u64),
+            "reply_fields" => number(limits.reply_fields),
+            "packet_size" => size(packet_size()),
+            "head" => time(times.head),
+            "body_idle" => time(times.body_idle),
+            "write" => time(times.write),
+            "reply_idle" => time(times.reply_idle),
+            "keep_alive" => time(times.keep_alive),
+            "tunnel_idle" => time(times.tunnel_idle),
+            "linger" => time(times.linger),
+            "linger_size" => size(limits.linger_size),
+            key => panic!("say where the default of {key} is"),
+        };
+        assert_eq!(value, default, "{key}");
+    }
+}
+
+/// Returns the default of `packet_size` of a route to an AJP container.
+fn packet_size() -> u64 {
+    let plan = parse(&with("", "[[site.route]]\najp = \"10.0.0.1:3000\"\n"));
+    let Action::Ajp(ajp) = &plan.sites[0].routes[0].action else { panic!("the route has ajp") };
+    ajp.packet_size as u64
+}
+
+/// What a peer does to hit a limit.
+enum Hit {
+    /// A client sends this, and waits for the end.
+    Client(String),
+    /// As `Client`, and a backend answers with this. The client reads it, or does not.
+    Backend(Reads, String),
+    /// A client goes on sending pieces of this size after this pause, although it was answered.
+    Endless(usize, Duration),
+}
+
+#[derive(PartialEq)]
+enum Reads {
+    All,
+    Nothing,
+}
+
+#[test]
+fn each_limit_of_the_manual_is_counted_and_logged_with_its_key() {
+    let get = |fields: &str| format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+    let post =
+        |length: usize| format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
+    let ok = |fields: &str| format!("HTTP/1.1 200 OK\r\n{fields}\r\n");
+    let ajp = "[[site.route]]\npath = \"/*\"\najp = \"10.0.0.1:3000\"\n";
+    let wide = |size: usize| format!("X-Wide: {}\r\n", "w".repeat(size));
+    let cases = [
+        ("head_size", Limit::HeadSize, FIXED, Hit::Client(get(&wide(40_000)))),
+        ("fields", Limit::Fields, FIXED, Hit::Client(get(&"A: b\r\n".repeat(101)))),
+        ("target", Limit::Target, FIXED, Hit::Client(get("").replace('/', &"/".repeat(9000)))),
+        ("max_body", Limit::MaxBody, PROXIED, Hit::Client(post(20 << 20))),
+        ("reply_head_size", Limit::ReplyHead, PROXIED, Hit::Backend(Reads::All, ok(&wide(70_000)))),
+        (
+            "reply_fields",
+            Limit::ReplyHead,
+            PROXIED,
+            Hit::Backend(Reads::All, ok(&"A: b\r\n".repeat(1001))),
+        ),
+        ("packet_size", Limit::AjpPacket, ajp, Hit::Client(get(&wide(9000)))),
+        ("head", Limit::Head, FIXED, Hit::Client("GET / HTTP/1.1\r\nHost: a\r\n".into())),
+        ("body_idle", Limit::BodyIdle, PROXIED, Hit::Client(format!("{}x", post(10)))),
+        ("reply_idle", Limit::ReplyIdle, PROXIED, Hit::Client(get(""))),
+        (
+            "write",
+            Limit::Write,
+            PROXIED,
+            Hit::Backend(
+                Reads::Nothing,
+                ok("Content-Length: 9000000\r\n") + &"x".repeat(9_000_000),
+            ),
+        ),
+        ("linger", Limit::Linger, FIXED, Hit::Endless(1, Duration::from_secs(1))),
+        ("linger_size", Limit::Linger, FIXED, Hit::Endless(1 << 20, Duration::ZERO)),
+    ];
+    // The end of a connection on which nothing happens is no event.
+    let quiet = ["keep_alive", "tunnel_idle"];
+    for (key, _) in table() {
+        let is_hit = cases.iter().any(|(name, ..)| *name == key);
+        assert_ne!(is_hit, quiet.contains(&key), "{key}");
+    }
+    for (key, limit, routes, hit) in cases {
+        in_memory(routes, async |world| {
+            let mut backend = world.backend("10.0.0.1:3000");
+            let mut client = world.client();
+            match hit {
+                Hit::Client(request) => {
+                    client.send(request).await;
+                    let _ = timeout(Duration::from_secs(200), client.rest()).await;
+                }
+                Hit::Endless(size, pause) => {
+                    client.send(post(15 << 20)).await;
+                    while client.link.write(&vec![b'x'; size]).await.is_ok() {
+                        sleep(pause).await;
+                    }
+                }
+                Hit::Backend(reads, reply) => {
+                    client.send(get("")).await;
+                    let mut connection = backend.accept().await;
+                    connection.more().await.unwrap();
+                    let answering = async move {
+                        let _ = connection.link.write(reply.as_bytes()).await;
+                    };
+                    if reads == Reads::Nothing {
+                        let _ = timeout(Duration::from_secs(200), answering).await;
+                    } else {
+                        let ((), _) = tokio::join!(answering, client.rest());
+                    }
+                }
+            }
+            assert_eq!(world.gateway.reached(limit), 1, "{key}");
+            let errors = world.errors();
+            assert!(errors.iter().any(|line| line.contains(key)), "{key}: {errors:?}");
+        });
+    }
 }

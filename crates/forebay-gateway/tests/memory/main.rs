@@ -68,6 +68,7 @@ mod media_types;
 mod methods;
 mod mirrors;
 mod mounts;
+mod odd_replies;
 mod on_demand;
 mod proxied;
 mod proxied_fields;

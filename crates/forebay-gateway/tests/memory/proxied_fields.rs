@@ -142,26 +142,116 @@ fn options_of_the_server_as_a_whole_are_answered_by_it() {
     });
 }
 
+/// The actions that pass paths on, each to 10.0.0.1:3000.
+const PASSING: [&str; 6] = [
+    "proxy = \"http://10.0.0.1:3000\"",
+    "ajp = \"10.0.0.1:3000\"",
+    "fastcgi = { to = \"10.0.0.1:3000\", mount = \"/\" }",
+    "fastcgi = { to = \"10.0.0.1:3000\", root = \"/x\", scripts = \"*\" }",
+    "scgi = { to = \"10.0.0.1:3000\" }",
+    "uwsgi = { to = \"10.0.0.1:3000\" }",
+];
+
+/// Rules, each about the paths below /admin/.
+const RULES: [&str; 8] = [
+    "deny = \"0.0.0.0/0\"\nproxy = \"http://10.0.0.1:3001\"",
+    "allow = \"10.0.0.0/8\"\nproxy = \"http://10.0.0.1:3001\"",
+    "forward_auth = \"http://10.0.0.1:3002/\"\nproxy = \"http://10.0.0.1:3001\"",
+    "respond = { status = 403 }",
+    "redirect = \"/login\"",
+    "internal = true\nproxy = \"http://10.0.0.1:3001\"",
+    "rate_limit = { rate = \"1/m\" }\nproxy = \"http://10.0.0.1:3001\"",
+    "max_body = 1\nproxy = \"http://10.0.0.1:3001\"",
+];
+
+const DISGUISES: [&str; 4] = ["%2F", "%2f", "%5C", "\\"];
+
 #[test]
-fn encoded_slashes_are_refused_and_logged_unless_the_site_passes_them() {
-    let targets = ["/a%2Fb", "/a%2fb", "/a%5Cb", "/a\\b"];
-    in_memory(PROXIED, async |world| {
-        let mut backend = world.backend("10.0.0.1:3000");
-        for target in targets {
+fn encoded_slashes_pass_where_they_avoid_no_rule() {
+    for action in PASSING {
+        for rule in [""].iter().chain(&RULES) {
+            let rule = match *rule {
+                "" => String::new(),
+                rule => format!("[[site.route]]\npath = \"/admin/*\"\n{rule}\n"),
+            };
+            let routes = format!("{rule}[[site.route]]\npath = \"/*\"\n{action}\n");
+            in_memory(&routes, async |world| {
+                let mut backend = world.backend("10.0.0.1:3000");
+                for slash in DISGUISES {
+                    let mut client = world.client();
+                    let what = format!("{slash} {routes}");
+                    client.send(format!("GET /open{slash}x HTTP/1.1\r\nHost: a\r\n\r\n")).await;
+                    let mut connection = backend.accept().await;
+                    connection.more().await.unwrap();
+                    let sent = String::from_utf8_lossy(connection.unread()).into_owned();
+                    assert!(sent.contains(&format!("/open{slash}x")), "{what}: {sent:?}");
+                    if !rule.is_empty() {
+                        let request = format!("GET /admin{slash}x HTTP/1.1\r\nHost: a\r\n\r\n");
+                        assert_eq!(world.ask(&request).await.status(), 404, "{what}");
+                        assert!(!backend.has_visitor(), "{what}");
+                    }
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn encoded_slashes_pass_no_gate_that_judges_paths() {
+    let gate = "forward_auth = \"http://10.0.0.1:3002/\"";
+    let on_the_route =
+        format!("[[site.route]]\npath = \"/*\"\n{gate}\nproxy = \"http://10.0.0.1:3000\"\n");
+    // The gate protects `/run.php/x` under the name `/run.php`.
+    let by_name =
+        format!("[[site.route]]\npath = \"/run.php\"\n{gate}\nrespond = \"x\"\n{PROXIED}");
+    let refused = "[[site]]\nlisten = \"127.0.0.1:80\"\nencoded_slashes = \"refuse\"\n";
+    for (routes, target) in [
+        (on_the_route.clone(), "/a%2Fb"),
+        (by_name, "/run.php/a%2Fb"),
+        (format!("{refused}{PROXIED}"), "/a%2Fb"),
+        ("[[site.route]]\npath = \"/*\"\nfiles = \"/usr\"\n".to_owned(), "/a%2Fb"),
+    ] {
+        in_memory(&routes, async |world| {
+            let (mut backend, mut judge) =
+                (world.backend("10.0.0.1:3000"), world.backend("10.0.0.1:3002"));
             let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
-            assert_eq!(world.ask(&request).await.status(), 404, "{target}");
-        }
-        let errors = world.errors();
-        let hint = "encoded_slashes = \"pass\" for its site";
-        assert!(errors.iter().any(|error| error.contains(hint)), "{errors:?}");
-        assert!(!backend.has_visitor());
+            assert_eq!(world.ask(&request).await.status(), 404, "{routes}");
+            assert!(!backend.has_visitor() && !judge.has_visitor(), "{routes}");
+        });
+    }
+    in_memory(&with_site("encoded_slashes = \"pass\"", &on_the_route), async |world| {
+        let (mut backend, mut judge) =
+            (world.backend("10.0.0.1:3000"), world.backend("10.0.0.1:3002"));
+        let mut client = world.client();
+        client.send("GET /a%2Fb HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        let (asked, _) = judge.answer("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+        assert_eq!(asked.field("x-forwarded-uri"), Some("/a%2Fb"));
+        let (asked, _) = backend.answer(OK).await;
+        assert_eq!(asked.start, "GET /a%2Fb HTTP/1.1");
     });
-    in_memory(&with_site("encoded_slashes = \"pass\"", PROXIED), async |world| {
+}
+
+#[test]
+fn encoded_slashes_stay_behind_prefixes_and_rewrites() {
+    let routes = "[[site.route]]\npath = \"/app/*\"\n\
+                  proxy = { to = \"http://10.0.0.1:3000\", strip_prefix = \"/app\" }\n\
+                  [[site.route]]\npath = \"/old/*\"\nrewrite = \"/new/{rest}\"\n";
+    in_memory(&format!("{routes}{PROXIED}"), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
-        for target in targets {
+        for (target, sent) in [
+            ("/app/a%2Fb", "/a%2Fb"),
+            ("/old/a%2Fb", "/new/a%2Fb"),
+            ("/repos/group%2Fname/files?x=%2F", "/repos/group%2Fname/files?x=%2F"),
+        ] {
             let line = passed(world, &mut backend, target).await;
-            assert_eq!(line, format!("GET {target} HTTP/1.1"));
+            assert_eq!(line, format!("GET {sent} HTTP/1.1"));
         }
+        for target in ["/app%2Fa", "/old%2Fa", "/a/..%2Fapp/b", "/app/..%2F..%2Fb"] {
+            let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+            let status = world.ask(&request).await.status();
+            assert!(matches!(status, 400 | 404), "{target}: {status}");
+        }
+        assert!(!backend.has_visitor());
     });
 }
 

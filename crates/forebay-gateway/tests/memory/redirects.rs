@@ -147,12 +147,34 @@ fn a_query_cannot_leave_the_location_field() {
 }
 
 #[test]
-fn www_redirects_to_the_name_of_the_site_with_scheme_path_and_query() {
-    let routes = "[[site]]\nlisten = \"127.0.0.1:80\"\nhosts = \"example.org\"\nwww = \"redirect\"\n[[site.route]]\nrespond = \"x\"\n";
-    let replies = redirected(routes, &[("/a//b?c=%20d", "WWW.example.org"), ("/", "example.org")]);
-    let (status, location) = &replies[0];
-    assert_eq!((*status, replies[1].0), (301, 200));
-    let location = location.as_ref().unwrap();
-    assert!(location.starts_with("http://example.org"), "{location}");
-    assert!(location.ends_with("/a/b?c=%20d"), "{location}");
+fn redirects_keep_the_port_that_the_client_named() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("dir")).unwrap();
+    let site = |keys: &str, route: &str| {
+        format!(
+            "[[site]]\nlisten = \"127.0.0.1:80\"\nhosts = \"example.org\"\n{keys}[[site.route]]\n{route}\n"
+        )
+    };
+    let www = site("www = \"redirect\"\n", "respond = \"x\"");
+    let trusting =
+        site("www = \"redirect\"\ntrusted_proxies = \"10.0.0.0/8\"\n", "respond = \"x\"");
+    let files = site("", &format!("files = {:?}", dir.path()));
+    let name = site("", "redirect = \"{scheme}://new.example{requested_port}{uri}\"");
+    let to_https = site("redirect_to_https = true\n", "respond = \"x\"");
+    for (routes, target, host, status, location) in [
+        (&www, "/a//b?c=%20d", "WWW.example.org", 301, "http://example.org/a/b?c=%20d"),
+        (&www, "/", "www.example.org:8080", 301, "http://example.org:8080/"),
+        (&trusting, "/", "www.example.org:8443", 301, "http://example.org:8443/"),
+        (&www, "/", "example.org:8080", 200, ""),
+        // A path keeps host and port, whatever they are.
+        (&files, "/dir?q", "example.org:8080", 301, "/dir/?q"),
+        (&name, "/a", "example.org:8080", 302, "http://new.example:8080/a"),
+        (&name, "/a", "example.org", 302, "http://new.example/a"),
+        // Another scheme has another port.
+        (&to_https, "/a", "example.org:8080", 308, "https://example.org/a"),
+    ] {
+        let replies = redirected(routes, &[(target, host)]);
+        let location = Some(location.to_owned()).filter(|location| !location.is_empty());
+        assert_eq!(replies, [(status, location)], "{host} {routes}");
+    }
 }

@@ -128,8 +128,8 @@ fn a_rewritten_path_passes_the_gates_of_the_route_that_it_reaches() {
             ] {
                 assert_eq!(get(world, target).await.status(), 403, "{answer}{target}");
             }
-            for target in ["/x/admin%2fa", "/x/..%2fadmin/a"] {
-                assert_eq!(get(world, target).await.status(), 404, "{answer}{target}");
+            for (target, status) in [("/x/admin%2fa", 404), ("/x/..%2fadmin/a", 400)] {
+                assert_eq!(get(world, target).await.status(), status, "{answer}{target}");
             }
             let asked = passed(world, "/x/open/a?b").await;
             assert_eq!(asked, "GET /open/a?b HTTP/1.1", "{answer}");

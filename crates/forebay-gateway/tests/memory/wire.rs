@@ -151,9 +151,11 @@ fn trailers_about_the_framing_of_a_reply_are_dropped_and_its_connection_is_close
 }
 
 #[test]
-fn trailers_that_break_a_rule_cut_the_reply_off() {
+fn trailers_that_break_a_rule_cut_a_strict_reply_off() {
+    let to = "{ to = \"http://10.0.0.1:3000\", strict = true }";
+    let strict = ROUTE.replace("\"http://10.0.0.1:3000\"", to);
     for trailer in ["a b\r\n", "A: b\r\n c\r\n", "A: \0\r\n"] {
-        in_memory(ROUTE, async |world| {
+        in_memory(&strict, async |world| {
             let mut backend = world.backend("10.0.0.1:3000");
             let mut client = world.client();
             client.send(WANTS_TRAILERS).await;

@@ -83,7 +83,7 @@ async fn read_head(
     let mut heads = ReplyReader::new(ResponseParser::new(Http1Limits::default(), false));
     let mut head = ResponseHead::default();
     loop {
-        let step = heads.read(output, &mut head);
+        let step = heads.read_mending(output, &mut head);
         match step.map_err(|error| Fault::app(502, format!("{error} in a takeover")))? {
             ReplyStep::Final(_) if head.status == 101 => return Ok(head),
             ReplyStep::Final(_) => {

@@ -77,7 +77,7 @@ impl Session<'_> {
             outcome = &mut download => outcome,
             outcome = &mut upload => match outcome {
                 Ok(never) => match never {},
-                Err(fault) if fault.side == Side::Client => Err(fault),
+                Err(fault) if fault.side != Side::Backend => Err(fault),
                 // The upload has failed, but the container may have sent a reply before it stopped
                 // reading. Read this reply.
                 Err(_) => download.await.map(|_| Disposition::Close),

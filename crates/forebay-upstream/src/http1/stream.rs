@@ -6,7 +6,6 @@ use std::pin::pin;
 use forebay_net::fault::{Fault, Retry, Side};
 use forebay_net::head::Request;
 use forebay_net::socket::Socket;
-use forebay_server::body::Body;
 use forebay_server::exchange::Exchange;
 use forebay_server::reply::Reply;
 use forebay_wire::http1::{
@@ -55,9 +54,11 @@ impl ProxyAttempt<'_> {
     ) -> Result<Disposition, Fault> {
         let (backend, socket) = (self.backend(), &connection.socket);
         self.send_request(socket, exchange).await?;
-        if exchange.body.framing() == RequestFraming::None {
-            backend.readable(socket).await?;
+        if exchange.body.framing() != RequestFraming::None && !self.is_upgrade {
+            let keeps = self.reply_during_upload(connection, exchange).await?;
+            return Ok(if keeps { Disposition::Keep } else { Disposition::Close });
         }
+        backend.readable(socket).await?;
         // Take the buffers only now, because hundreds of requests may wait for replies at once. If
         // waiting requests hold no buffers, the buffers of active requests stay in the CPU cache.
         let mut buffers = self.proxy.take_buffers();
@@ -82,7 +83,54 @@ impl ProxyAttempt<'_> {
         sent.map_err(|error| self.backend().lost(&error))
     }
 
-    /// Sends the reply to the client, and the request's body to the backend at the same time.
+    /// Sends the body to the backend, and the reply to the client, at the same time. Returns true
+    /// if the connection can be kept: the whole body was sent, and the reply allows reuse.
+    async fn reply_during_upload(
+        &self,
+        connection: &BackendConnection,
+        exchange: &mut Exchange,
+    ) -> Result<bool, Fault> {
+        let (backend, socket) = (self.backend(), &connection.socket);
+        let Exchange { request, body, reply, .. } = exchange;
+        let encoder = match body.framing() {
+            RequestFraming::Chunked => BodyEncoder::Chunked,
+            RequestFraming::None | RequestFraming::Length(_) => BodyEncoder::Plain,
+        };
+        let outlet = ToBackend { backend, socket };
+        let can_resend = Cell::new(body.is_buffered());
+        let mut upload = pin!(async {
+            upload(&outlet, encoder, Source::Client(&mut *body)).await?;
+            can_resend.set(body.is_in_hand());
+            Ok::<_, Fault>(())
+        });
+        let mut download = pin!(async {
+            backend.readable(socket).await?;
+            let mut buffers = self.proxy.take_buffers();
+            let Buffers { inbox, head, .. } = &mut *buffers;
+            inbox.clear();
+            let mut reading = ReplyReading { attempt: self, request, connection, inbox, head };
+            let to_head = request.method() == b"HEAD";
+            let keeps = reading.reply(reply, to_head, &can_resend).await;
+            self.proxy.keep_buffers(buffers);
+            keeps
+        });
+        let mut is_sent = false;
+        loop {
+            tokio::select! {
+                biased;
+                outcome = &mut download => return outcome.map(|keeps| keeps && is_sent),
+                outcome = &mut upload, if !is_sent => match outcome {
+                    Ok(()) => is_sent = true,
+                    Err(fault) if fault.side != Side::Backend => return Err(fault),
+                    // The upload has failed, but the backend may have sent a reply before it
+                    // stopped reading. Read this reply.
+                    Err(_) => return download.await.map(|_| false),
+                },
+            }
+        }
+    }
+
+    /// Sends the reply to a request without a body to the client.
     async fn pass_reply(
         &self,
         connection: &BackendConnection,
@@ -90,7 +138,7 @@ impl ProxyAttempt<'_> {
         buffers: &mut Buffers,
     ) -> Result<Disposition, Fault> {
         let Buffers { inbox, head, .. } = buffers;
-        let Exchange { request, body, reply, .. } = exchange;
+        let Exchange { request, reply, .. } = exchange;
         inbox.clear();
         let to_head = request.method() == b"HEAD";
         let mut reading = ReplyReading { attempt: self, request, connection, inbox, head };
@@ -106,11 +154,7 @@ impl ProxyAttempt<'_> {
             reading.head().make_way(reply, true)?;
             return reading.relay_body(reply).await.map(|_| Disposition::Close);
         }
-        let keeps = if body.framing() == RequestFraming::None {
-            reading.reply(reply, to_head, &Cell::new(true)).await?
-        } else {
-            reading.reply_during_upload(body, reply, to_head).await?
-        };
+        let keeps = reading.reply(reply, to_head, &Cell::new(true)).await?;
         Ok(if keeps { Disposition::Keep } else { Disposition::Close })
     }
 }
@@ -127,43 +171,6 @@ struct ReplyReading<'a> {
 impl<'a> ReplyReading<'a> {
     fn socket(&self) -> &'a Socket {
         &self.connection.socket
-    }
-
-    /// Sends the body to the backend, and the reply to the client, at the same time. Returns true
-    /// if the connection can be kept: the whole body was sent, and the reply allows reuse.
-    async fn reply_during_upload(
-        &mut self,
-        body: &mut Body,
-        reply: &mut Reply,
-        to_head: bool,
-    ) -> Result<bool, Fault> {
-        let (backend, socket) = (self.attempt.backend(), self.socket());
-        let encoder = match body.framing() {
-            RequestFraming::Chunked => BodyEncoder::Chunked,
-            RequestFraming::None | RequestFraming::Length(_) => BodyEncoder::Plain,
-        };
-        let outlet = ToBackend { backend, socket };
-        let can_resend = Cell::new(body.is_buffered());
-        let mut upload = pin!(async {
-            upload(&outlet, encoder, Source::Client(&mut *body)).await?;
-            can_resend.set(body.is_in_hand());
-            Ok::<_, Fault>(())
-        });
-        let mut download = pin!(self.reply(reply, to_head, &can_resend));
-        let mut is_sent = false;
-        loop {
-            tokio::select! {
-                biased;
-                outcome = &mut download => return outcome.map(|keeps| keeps && is_sent),
-                outcome = &mut upload, if !is_sent => match outcome {
-                    Ok(()) => is_sent = true,
-                    Err(fault) if fault.side == Side::Client => return Err(fault),
-                    // The upload has failed, but the backend may have sent a reply before it
-                    // stopped reading. Read this reply.
-                    Err(_) => return download.await.map(|_| false),
-                },
-            }
-        }
     }
 
     /// Reads the reply and sends it to the client. Returns true if the connection can be kept. If
@@ -190,6 +197,9 @@ impl<'a> ReplyReading<'a> {
         let backend = self.attempt.backend();
         self.head().begin(reply);
         let mut decoder = BodyDecoder::response(self.head.framing);
+        if !backend.is_strict() {
+            decoder = decoder.lenient();
+        }
         if self.head().passes_trailers() {
             decoder = decoder.keeping_trailers();
         }
@@ -255,7 +265,12 @@ impl<'a> ReplyReading<'a> {
                 Err(fault) => return Err(fault),
             }
             while !self.inbox.is_empty() {
-                let step = heads.read(self.inbox, self.head).map_err(|error| {
+                let step = if backend.is_strict() {
+                    heads.read(self.inbox, self.head)
+                } else {
+                    heads.read_mending(self.inbox, self.head)
+                };
+                let step = step.map_err(|error| {
                     let is_too_large = error == ReplyError::Head(HeadError::TooLarge);
                     head_fault(Fault::backend, format!("{}: {error}", backend.name()), is_too_large)
                 })?;

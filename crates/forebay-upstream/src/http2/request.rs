@@ -167,7 +167,7 @@ impl ProxyAttempt<'_> {
                 outcome = &mut reading => return outcome,
                 outcome = &mut sending, if !is_sent => match outcome {
                     Ok(()) => is_sent = true,
-                    Err(fault) if fault.side == Side::Client => return Err(fault),
+                    Err(fault) if fault.side != Side::Backend => return Err(fault),
                     // The upload has failed, but the backend may have sent a reply before it
                     // stopped reading. Read this reply.
                     Err(_) => return reading.await,

@@ -38,6 +38,7 @@ pub struct Backend {
     permits: Option<Arc<Permits>>,
     violates_keep_alive: bool,
     connect_timeout: Duration,
+    strict: bool,
     reply_timeout: Duration,
     life: Option<Arc<Life>>,
     tls: Option<(Arc<ClientTls>, String)>,
@@ -74,6 +75,8 @@ pub struct BackendOptions {
     pub tls: Option<(Arc<ClientTls>, String)>,
     /// HTTP versions to offer in TLS.
     pub alpn: Alpn,
+    /// True if HTTP/1.1 replies with oddities are refused, even if their meaning is certain.
+    pub strict: bool,
 }
 
 impl BackendOptions {
@@ -161,6 +164,7 @@ impl Backend {
             permits,
             violates_keep_alive,
             connect_timeout,
+            strict: how.strict,
             reply_timeout,
             life,
             tls,
@@ -240,6 +244,11 @@ impl Backend {
             return self.reply_timeout;
         }
         self.reply_timeout.max(self.thread.settings().timeouts.tunnel_idle)
+    }
+
+    /// Returns true if HTTP/1.1 replies with oddities are refused.
+    pub fn is_strict(&self) -> bool {
+        self.strict
     }
 
     /// Returns the limits of the heads of replies.

@@ -34,6 +34,8 @@ pub struct HealthCheck {
     pub speaks_http2: bool,
     /// PROXY header that the backend expects.
     pub send_proxy: Option<conf::ProxyHeader>,
+    /// True if HTTP/1.1 replies with oddities count as failures.
+    pub strict: bool,
     /// Request and interval of the check.
     pub health: conf::Health,
 }
@@ -167,7 +169,8 @@ async fn request_over<S: AsyncRead + AsyncWrite + Unpin>(
     if check.speaks_http2 {
         return http2::ask(&health.path, authority, search, stream).await;
     }
-    http1::ask(&http1::request(&health.path, authority, check.send_proxy), search, stream).await
+    let request = http1::request(&health.path, authority, check.send_proxy);
+    http1::ask(&request, check.strict, search, stream).await
 }
 
 /// Search for a text in the first part of a body, which arrives in pieces.

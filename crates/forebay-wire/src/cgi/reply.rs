@@ -51,6 +51,10 @@ impl ReplyParser {
         Self { limits, ..Self::default() }
     }
 
+    pub(crate) fn limits(&self) -> &Http1Limits {
+        &self.limits
+    }
+
     /// Continues to parse a head. `bytes` is everything that the script has written so far.
     pub fn parse(&mut self, bytes: &[u8], head: &mut ReplyHead) -> Result<Progress, CgiError> {
         if self.searched == 0 {

@@ -6,6 +6,7 @@ use std::ops::Range;
 use memchr::memchr;
 
 use super::fields::{Lines, parse_line};
+use super::mend::{self, HeadSyntax, Mended};
 use super::{HttpError, KnownField, RequestFraming, ResponseFraming, may_be_trailer};
 
 /// Maximum length of a line with a chunk size, in bytes.
@@ -42,6 +43,9 @@ pub struct BodyDecoder {
     is_reply: bool,
     /// True if a trailer concerns framing or routing.
     has_forbidden_trailer: bool,
+    /// Set if oddities of the framing are accepted that leave no doubt. The value is what the last
+    /// trailer line was, for a folded line that follows it.
+    lenient: Option<Mended>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +81,20 @@ impl BodyDecoder {
     }
 
     fn new(state: BodyState) -> Self {
-        Self { state, trailer: 0, kept: None, is_reply: false, has_forbidden_trailer: false }
+        Self {
+            state,
+            trailer: 0,
+            kept: None,
+            is_reply: false,
+            has_forbidden_trailer: false,
+            lenient: None,
+        }
+    }
+
+    /// Makes the decoder accept what nginx accepts from backends: lines that end with LF, blanks
+    /// after a chunk size, extensions of any form, and trailers that are not well formed.
+    pub fn lenient(self) -> Self {
+        Self { lenient: Some(Mended::Nothing), ..self }
     }
 
     /// Makes the decoder keep the trailer fields that may be forwarded. [`BodyDecoder::trailers`]
@@ -170,8 +187,12 @@ impl BodyDecoder {
             let full = window.len() == LINE_LIMIT;
             return if full { Err(HttpError::ChunkExtension) } else { Ok(DecodedBody::framing(0)) };
         };
-        let line = rest[..lf].strip_suffix(b"\r").ok_or(HttpError::ChunkSize)?;
-        let size = parse_size(line)?;
+        let line = match rest[..lf].strip_suffix(b"\r") {
+            Some(line) => line,
+            None if self.lenient.is_some() => &rest[..lf],
+            None => return Err(HttpError::ChunkSize),
+        };
+        let size = parse_size(if self.lenient.is_some() { size_of_line(line)? } else { line })?;
         self.state = if size == 0 { BodyState::Trailer } else { BodyState::Chunk(size) };
         Ok(DecodedBody::framing(lf + 1))
     }
@@ -182,6 +203,10 @@ impl BodyDecoder {
                 self.state = BodyState::Size;
                 Ok(DecodedBody::framing(2))
             }
+            [b'\n', ..] if self.lenient.is_some() => {
+                self.state = BodyState::Size;
+                Ok(DecodedBody::framing(1))
+            }
             [] | [b'\r'] => Ok(DecodedBody::framing(0)),
             _ => Err(HttpError::ChunkEnd),
         }
@@ -191,6 +216,9 @@ impl BodyDecoder {
     /// otherwise. Fields of requests that concern framing or routing are rejected (RFC 9110 section
     /// 6.5.1).
     fn trailer_line(&mut self, rest: &[u8]) -> Result<DecodedBody, HttpError> {
+        if let Some(last) = self.lenient {
+            return self.lenient_trailer_line(rest, last);
+        }
         let room = TRAILER_LIMIT - self.trailer;
         let line = Lines::default().next(rest, room).map_err(|_| HttpError::Trailer)?;
         let Some(line) = line else { return Ok(DecodedBody::framing(0)) };
@@ -210,6 +238,51 @@ impl BodyDecoder {
         }
         self.trailer += line.len();
         Ok(DecodedBody::framing(line.len()))
+    }
+}
+
+impl BodyDecoder {
+    /// Reads a trailer line of any form. What is no field is dropped, because trailers decide
+    /// nothing.
+    fn lenient_trailer_line(
+        &mut self,
+        rest: &[u8],
+        last: Mended,
+    ) -> Result<DecodedBody, HttpError> {
+        let window = &rest[..rest.len().min(TRAILER_LIMIT - self.trailer)];
+        let Some(lf) = memchr(b'\n', window) else {
+            let is_full = window.len() < rest.len();
+            return if is_full { Err(HttpError::Trailer) } else { Ok(DecodedBody::framing(0)) };
+        };
+        self.trailer += lf + 1;
+        let line = rest[..lf].strip_suffix(b"\r").unwrap_or(&rest[..lf]);
+        if line.is_empty() {
+            self.state = BodyState::Done;
+            return Ok(DecodedBody::framing(lf + 1));
+        }
+        let mut unused = Vec::new();
+        let kept = self.kept.as_mut().unwrap_or(&mut unused);
+        let start = kept.len();
+        let is_folded = matches!(line, [b' ' | b'\t', ..]);
+        let mended = if is_folded {
+            mend::continue_line(line, last, kept).map(|()| last)
+        } else {
+            mend::mend_line(line, HeadSyntax::Http, kept)
+        };
+        let mended = mended.unwrap_or(Mended::Nothing);
+        if !is_folded {
+            let name = &line[..memchr(b':', line).unwrap_or(line.len())];
+            let name = name.trim_ascii();
+            self.has_forbidden_trailer |=
+                mend::is_framing(name) || is_forbidden(KnownField::of(name));
+            if mended != Mended::Field || !may_be_trailer(name) {
+                kept.truncate(start);
+                self.lenient = Some(Mended::Nothing);
+                return Ok(DecodedBody::framing(lf + 1));
+            }
+        }
+        self.lenient = Some(mended);
+        Ok(DecodedBody::framing(lf + 1))
     }
 }
 
@@ -237,6 +310,18 @@ fn parse_size(line: &[u8]) -> Result<u64, HttpError> {
         [] => Ok(size),
         extension => check_extension(extension).map(|()| size),
     }
+}
+
+/// Returns the digits of a line with a chunk size. Zeros before them, blanks after them and
+/// extensions of any form are accepted, as by nginx.
+fn size_of_line(line: &[u8]) -> Result<&[u8], HttpError> {
+    let end = line.iter().position(|b| matches!(b, b' ' | b'\t' | b';')).unwrap_or(line.len());
+    let (digits, extension) = line.split_at(end);
+    if extension.contains(&b'\r') {
+        return Err(HttpError::ChunkExtension);
+    }
+    let zeros = digits.iter().take_while(|&&digit| digit == b'0').count();
+    Ok(&digits[zeros.min(digits.len().saturating_sub(1))..])
 }
 
 fn hex(digit: u8) -> u64 {

@@ -69,6 +69,10 @@ impl ResponseParser {
         Self { limits, head_request, ..Self::default() }
     }
 
+    pub(crate) fn limits(&self) -> &Http1Limits {
+        &self.limits
+    }
+
     /// Continues to parse a head. `bytes` is everything received since the end of the previous
     /// message. Fails if the head breaks a rule or exceeds a limit.
     pub fn parse(&mut self, bytes: &[u8], head: &mut ResponseHead) -> Result<Progress, HeadError> {

@@ -8,9 +8,11 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use super::{TextSearch, announce};
 
 /// Sends `request` and returns the reply's status, or the reason of a failure. Reads the reply's
-/// body until `search` is done.
+/// body until `search` is done. If `strict` is false, accepts the oddities that are accepted in
+/// replies to clients' requests.
 pub async fn ask<S: AsyncRead + AsyncWrite + Unpin>(
     request: &[u8],
+    strict: bool,
     search: &mut TextSearch<'_>,
     mut stream: S,
 ) -> Result<u16, String> {
@@ -23,12 +25,19 @@ pub async fn ask<S: AsyncRead + AsyncWrite + Unpin>(
             return Err("it closed the connection without an answer".into());
         }
         loop {
-            match heads.read(&bytes, &mut head).map_err(|error| error.to_string())? {
+            let step = if strict {
+                heads.read(&bytes, &mut head)
+            } else {
+                heads.read_mending(&mut bytes, &mut head)
+            };
+            match step.map_err(|error| error.to_string())? {
                 ReplyStep::Partial => break,
                 ReplyStep::Interim(len) => drop(bytes.drain(..len)),
                 ReplyStep::Final(len) => {
                     bytes.drain(..len);
-                    read_body(BodyDecoder::response(head.framing), bytes, search, stream).await?;
+                    let body = BodyDecoder::response(head.framing);
+                    let body = if strict { body } else { body.lenient() };
+                    read_body(body, bytes, search, stream).await?;
                     return Ok(head.status);
                 }
             }
@@ -99,7 +108,7 @@ mod tests {
             drop(theirs);
         };
         let mut search = TextSearch::new(text);
-        let (status, ()) = tokio::join!(ask(b"GET ", &mut search, ours), backend);
+        let (status, ()) = tokio::join!(ask(b"GET ", false, &mut search, ours), backend);
         (status, search.has_found())
     }
 
