@@ -1,6 +1,7 @@
 //! Reads a request's body.
 
 use std::future::poll_fn;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::pin::pin;
@@ -422,9 +423,10 @@ impl Body {
         }
         let deadlines = &stream.thread().deadlines;
         let (step, began) = (stream.enter(Step::Body), deadlines.now());
-        let ready = {
+        let read = loop {
             let mut readable = pin!(stream.body_readable(patience));
-            match poll_fn(|context| Poll::Ready(readable.as_mut().poll(context))).await {
+            let ready = match poll_fn(|context| Poll::Ready(readable.as_mut().poll(context))).await
+            {
                 Poll::Ready(ready) => ready,
                 Poll::Pending => {
                     // Thousands of uploads may wait for their clients, so they hold no buffers
@@ -445,12 +447,16 @@ impl Body {
                     }
                     ready
                 }
+            };
+            grow(&mut self.inbox, self.was_full)?;
+            match ready {
+                Err(error) => break Err(error),
+                Ok(()) => match stream.read_body_now(&mut self.inbox, patience).await {
+                    // The event loop has reported bytes that an earlier read has taken.
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    read => break read,
+                },
             }
-        };
-        grow(&mut self.inbox, self.was_full)?;
-        let read = match ready {
-            Ok(()) => stream.read(&mut self.inbox, patience).await,
-            Err(error) => Err(error),
         };
         self.waited += deadlines.now() - began;
         stream.timer().go_back(Step::Body, step);

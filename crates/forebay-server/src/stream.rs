@@ -249,6 +249,17 @@ impl Stream {
         self.readable().await
     }
 
+    /// Reads after [`Self::body_readable`]. Over HTTP/1, fails with `WouldBlock` if nothing has
+    /// arrived in spite of it; the other protocols wait, because this does not occur there.
+    pub async fn read_body_now(&self, buffer: &mut Vec<u8>, limit: Duration) -> io::Result<usize> {
+        let Self::Http1(stream) = self else { return self.read(buffer, limit).await };
+        let read = stream.socket.read_now(buffer);
+        if !matches!(&read, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
+            stream.socket.unlimit_read();
+        }
+        read
+    }
+
     /// Appends received body bytes to `buffer`, which must have spare capacity. Returns 0 at the
     /// end. Fails with `TimedOut` if nothing arrives within `limit`.
     pub async fn read(&self, buffer: &mut Vec<u8>, limit: Duration) -> io::Result<usize> {
