@@ -116,6 +116,16 @@ pub fn as_regex(text: &str, ignore_case: bool, keys: &Keys) -> Option<PatternCon
     })
 }
 
+/// Returns the matcher of the paths that an expression does not match. Returns `None` if a route
+/// cannot have this condition.
+pub fn negated(text: &str, ignore_case: bool, keys: &Keys) -> Option<Matcher> {
+    if !keys.route("path_regex") || parts(text, ignore_case).is_err() || text.contains("(?<") {
+        return None;
+    }
+    let sign = if ignore_case { "!~*" } else { "!~" };
+    Some(Matcher { regex: Some(format!("{sign}{text}")), ..Matcher::default() })
+}
+
 /// Returns the name of a numbered group in `path_regex`.
 pub fn group_name(number: usize) -> String {
     format!("g{number}")

@@ -3,6 +3,7 @@
 use super::auth_copies::{field_of_parameter, is_copied};
 use super::files_of::Alias;
 use super::here::Here;
+use super::locations::LocationKind;
 use super::scope::Scope;
 use super::syntax::Directive;
 use super::upstreams::{BackendProtocol, to};
@@ -426,6 +427,7 @@ pub fn fastcgi(
     let text = script.replace("$realpath_root", "$document_root");
     let text = match (text.as_str(), &alias) {
         ("$request_filename", None) => "$document_root$fastcgi_script_name",
+        (text, None) if names_script(here, text) => "$document_root$fastcgi_script_name",
         (text, _) => text,
     };
     let exact = here.path().filter(|_| here.is_exact());
@@ -512,6 +514,19 @@ fn fastcgi_mount(
         route.comments.push(cx.note(directive, next));
     }
     None
+}
+
+/// Returns true for `$document_root$sc` in a location such as `~ ^(?<sc>/.*\.psgi)(?:$|/)`: the group
+/// is the path of the script, without path info.
+fn names_script(here: &Here<'_, '_>, text: &str) -> bool {
+    let LocationKind::Regex { text: expression, .. } = here.location.kind else { return false };
+    let group = expression.strip_prefix("^(?<").and_then(|rest| rest.split_once(">/.*\\."));
+    group.is_some_and(|(name, rest)| {
+        let end = rest.trim_start_matches(|c: char| c.is_ascii_alphanumeric());
+        text.strip_prefix("$document_root$") == Some(name)
+            && end.len() < rest.len()
+            && matches!(end, ")(?:$|/)" | ")(?:/|$)" | ")(/|$)" | ")($|/)" | ")$")
+    })
 }
 
 /// Returns the script of an expression such as `^(/munin)(.*)`. Returns `None` if the first group

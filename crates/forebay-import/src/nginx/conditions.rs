@@ -328,6 +328,18 @@ fn requests<'a>(
     let mut inner = Phase::default();
     let mut steps = Vec::new();
     run(cx, server, &narrow, block, &mut inner, &mut steps);
+    // A last `rewrite ... break` that takes all requests of the block.
+    if let Some(to) = inner.rewrite.take() {
+        let Here { matcher, found, .. } = &narrow;
+        steps.push(if here.location.directive.is_some() {
+            let (matcher, found) = (matcher.clone(), found.clone());
+            EarlyStep::Content(OwnContent { matcher, found, rewrite: Some(to) })
+        } else {
+            let mut route = DraftRoute::new(&directive.place, directive.line(), matcher.clone());
+            route.keys.set("rewrite", to);
+            EarlyStep::Route(route)
+        });
+    }
     let scope = here.location.scope.inside(block);
     if !steps.iter().any(|step| matches!(step, EarlyStep::Route(_))) {
         for field in block.iter().filter(|inner| inner.name == "add_header") {
@@ -530,6 +542,12 @@ fn compared(
         "request_method" => methods(operator, text),
         "scheme" | "https" | "server_port" => scheme(cx, server, variable, operator, text),
         "uri" | "document_uri" if operator.starts_with('~') => path(cx, operator, text),
+        "uri" | "document_uri" if operator.starts_with("!~") => {
+            match pattern::negated(text, operator == "!~*", cx.keys) {
+                Some(matcher) => Meaning::Requests(Box::new((matcher, None))),
+                None => Meaning::Unknown,
+            }
+        }
         "uri" | "document_uri" if operator == "=" && crate::pattern::is_path(text) => {
             Meaning::Requests(Box::new((Matcher::path(text), None)))
         }

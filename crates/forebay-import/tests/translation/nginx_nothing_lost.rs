@@ -319,3 +319,29 @@ fn links_stay_refused() {
     let found = of("disable_symlinks on; disable_symlinks off;");
     assert!(!found.toml.contains("NOT TRANSLATED"), "{}", found.toml);
 }
+
+/// The portal of LemonLDAP::NG: what is no file or script goes to the script.
+#[test]
+fn a_rewrite_of_all_other_paths_closes_nothing() {
+    let php = "fastcgi_pass 127.0.0.1:9; fastcgi_param SCRIPT_FILENAME $document_root$sc;";
+    // A rewrite with `break` in a condition was once lost without a word.
+    let found = server("if ($uri ~ ^/a/) { rewrite ^/a/(.*)$ /b/$1 break; }");
+    assert!(found.toml.contains("rewrite = \"/b/{rest}\""), "{}", found.toml);
+    let found = server(&format!(
+        "if ($uri !~ ^/((static|javascript|favicon).*|.*\\.psgi)) {{ rewrite ^/(.*)$ /index.psgi/$1 \
+         break; }}\nlocation ~ ^(?<sc>/.*\\.psgi)(?:$|/) {{ {php} }}\n\
+         location / {{ try_files $uri $uri/ =404; }}"
+    ));
+    let regex = r"path_regex = '!~^/((static|javascript|favicon).*|.*\.psgi)'";
+    assert!(found.toml.contains(regex), "{}", found.toml);
+    assert!(found.toml.contains("rewrite = \"/index.psgi/{rest}\""), "{}", found.toml);
+    assert!(!found.toml.contains("NOT TRANSLATED"), "{}", found.toml);
+    // In a location, other conditions and operators.
+    for (lines, regex) in [
+        ("location /a/ { if ($uri !~* \\.png$) { return 404; } }", "!~*\\.png$"),
+        ("if ($document_uri !~ ^/open/) { return 403; }", "!~^/open/"),
+    ] {
+        let found = server(lines);
+        assert!(found.toml.contains(regex), "{lines}:\n{}", found.toml);
+    }
+}
