@@ -76,7 +76,8 @@ impl BacklogSamples {
     pub fn is_due(&self, now: Instant) -> bool {
         let window = self.windows.get(self.samples.len() / 2);
         window.is_some_and(|window| {
-            now >= self.start + if self.samples.len() % 2 == 0 { window.from } else { window.to }
+            now >= self.start
+                + if self.samples.len().is_multiple_of(2) { window.from } else { window.to }
         })
     }
 

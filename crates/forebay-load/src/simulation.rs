@@ -408,7 +408,7 @@ fn latencies_over_http1_are_those_of_the_script() {
     simulate_single::<_, codec::Http1Codec>(
         "http",
         |requests| requests.http().unwrap(),
-        |request, sink| Http1::new(request, sink),
+        Http1::new,
     );
 }
 
@@ -426,7 +426,7 @@ fn latencies_over_fastcgi_are_those_of_the_script() {
     simulate_single::<_, codec::FastcgiCodec>(
         "fcgi",
         |requests| requests.fastcgi().unwrap(),
-        |request, sink| FastcgiClient::new(request, sink),
+        FastcgiClient::new,
     );
 }
 

@@ -142,7 +142,7 @@ impl Body {
             bytes.truncate(head.len);
             // A body that has to wait for its client may wait for long, so keep no more than needed.
             if !self.is_buffered() && bytes.capacity() > 2 * head.len {
-                let head = bytes.to_vec();
+                let head = bytes.clone();
                 self.stream().thread().keep_buffer(std::mem::replace(bytes, head));
             }
         }

@@ -202,7 +202,7 @@ fn a_stopped_request_closes_its_body() {
     fs::create_dir(&marks).unwrap();
     fs::set_permissions(&marks, fs::Permissions::from_mode(0o777)).unwrap();
     for (name, text) in BODIES {
-        folder.write(name, &text.replace("MARKS", marks.to_str().unwrap()));
+        folder.write(name, text.replace("MARKS", marks.to_str().unwrap()));
     }
     let mut toml = "[[site]]\nlisten = \"127.0.0.1:0\"\n".to_owned();
     let (mut tables, mut names) = (String::new(), vec!["psgi"]);
@@ -213,7 +213,7 @@ fn a_stopped_request_closes_its_body() {
         tables +=
             &format!("[app.{name}]\nkind = \"{name}\"\n{of}\nworkers = 1\non_abort = \"stop\"\n");
     }
-    let mut forebay = serve(folder, &(toml + &tables));
+    let forebay = serve(folder, &(toml + &tables));
     for name in names {
         leave(&forebay, &marks, name, &format!("/{name}/"));
         let closed = marks.join(format!("closed-{name}"));

@@ -196,9 +196,10 @@ fn odd_heads_of_scripts_and_applications_are_mended_or_refused() {
     // A document without a head is never taken for one.
     for document in ["<p>Note: x\n\nok", "hello\n\nok", "A(x): b\n\nok"] {
         for route in servers.iter().chain([&fastcgi]) {
-            let bytes = match route == &fastcgi {
-                true => [stdout(1, document), end(1)].concat(),
-                false => document.as_bytes().to_vec(),
+            let bytes = if route == &fastcgi {
+                [stdout(1, document), end(1)].concat()
+            } else {
+                document.as_bytes().to_vec()
             };
             check(route, &bytes, None);
         }
