@@ -7,6 +7,7 @@
 
 mod ajp;
 mod app;
+mod app_servers;
 mod cache;
 mod compress;
 mod defaults;
@@ -42,6 +43,7 @@ pub use ajp::{Ajp, Ping};
 pub use app::{
     App, AppProtocol, Cgroup, Kind, Limits as AppLimits, Listening, OnAbort, Range, Workers,
 };
+pub use app_servers::{Fastcgi, Multiplex, Scgi, Uwsgi};
 pub use cache::Cache;
 pub use compress::{Coding, Compress};
 pub(crate) use defaults::{ANSWERS, SITE_KEYS};
@@ -59,8 +61,8 @@ pub(crate) use places::places;
 pub use proxy::{HostField, Proxy, Redirects};
 pub use relay::Relay;
 pub use route::{
-    BasicAuth, Cgi, DigestAuth, Fastcgi, Files, Listing, Multiplex, PathParameters, Precompressed,
-    Redirect, Respond, Route, Scgi, ScriptsBelow, Symlinks, Uwsgi,
+    BasicAuth, Cgi, DigestAuth, Files, Listing, PathParameters, Precompressed, Redirect, Respond,
+    Route, ScriptsBelow, Symlinks,
 };
 pub use shape::{
     AllOrList, At, BoolOr, NumberOrText, OneOrMany, Size, SizeText, StatusText, Table, TextOr, Time,

@@ -108,11 +108,11 @@ pub use ramp::{Ramp, RampStage};
 pub use replay::read_replay;
 pub use replay_order::{Replay, ReplayRun};
 pub use requests_file::parse_requests;
-pub use run::{Turns, run};
+pub use run::Turns;
 pub use scenario::{
     Expectation, Extraction, Pattern, ReplyPart, Scenario, ScenarioPlan, ScenarioStep, ThinkTime,
 };
-pub use servers::ServerCounts;
+pub use servers::{ServerCounts, run};
 pub use shard::{Shard, ShardRun};
 pub use slow::{SlowCounts, SlowPeers};
 pub use spec::{Arrivals, Check, Lifetime, Part, Rate, Second, Spec, Stop, TlsOptions};

@@ -24,7 +24,6 @@ use crate::pacer::Pacer;
 use crate::ramp::ActiveTimes;
 use crate::request::Requests;
 use crate::series::add_series;
-use crate::servers::run_servers;
 use crate::tally::{IterationTally, PartTally, Tally};
 use crate::target::ServerAddresses;
 use crate::template::{RequestSource, Values};
@@ -47,19 +46,6 @@ const LEAST_WINDOW: Duration = Duration::from_millis(500);
 
 /// Number of files that a run may open in addition to its connections and to two files per thread.
 const SPARE_FILES: u64 = 64;
-
-/// Runs the load that `spec` describes and blocks until the load ends.
-///
-/// # Errors
-/// Fails if no load was possible: the settings are invalid, the host cannot be resolved, the server
-/// never accepted a connection, or the system refuses threads or files. Failed requests are no
-/// error; the outcome counts them.
-pub fn run(spec: &Spec, control: &Control) -> Result<Outcome, Error> {
-    if spec.has_servers() {
-        return run_servers(spec, control);
-    }
-    crew(spec)?.run(spec, LoadThreads::default(), control)
-}
 
 /// Load that runs in several turns. Its connections stay open and idle between turns.
 pub struct Turns {

@@ -164,8 +164,21 @@ fn shares(total: u64, weights: &[u64]) -> Option<Vec<u64>> {
     Some(weights.iter().map(share).collect())
 }
 
+/// Runs the load that `spec` describes and blocks until the load ends.
+///
+/// # Errors
+/// Fails if no load was possible: the settings are invalid, the host cannot be resolved, the server
+/// never accepted a connection, or the system refuses threads or files. Failed requests are no
+/// error; the outcome counts them.
+pub fn run(spec: &Spec, control: &Control) -> Result<Outcome, Error> {
+    if spec.has_servers() {
+        return run_servers(spec, control);
+    }
+    crew(spec)?.run(spec, LoadThreads::default(), control)
+}
+
 /// Runs a load on several servers.
-pub(crate) fn run_servers(spec: &Spec, control: &Control) -> Result<Outcome, Error> {
+fn run_servers(spec: &Spec, control: &Control) -> Result<Outcome, Error> {
     spec.validate()?;
     let loads = spec.by_server()?;
     allow_files(spec.connections as u64 + 2 * (spec.threads + loads.len()) as u64)?;

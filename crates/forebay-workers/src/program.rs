@@ -9,6 +9,7 @@ mod instance_pool;
 mod kind;
 mod ready;
 mod reports;
+mod room;
 mod seat;
 mod start;
 

@@ -9,9 +9,9 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::ajp::Ajp;
+use super::app_servers::{Fastcgi, Scgi, Uwsgi};
 use super::fields::RequestFields;
 use super::proxy::HostField;
-use super::route::{Fastcgi, Scgi, Uwsgi};
 use super::shape::{At, OneOrMany, Table, TextOr, Time};
 
 /// A server that permits or refuses each request.

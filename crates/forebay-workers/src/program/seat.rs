@@ -9,6 +9,7 @@
 //! A Unix socket has no name in the file system, so nothing is left of it however Forebay ends, and
 //! nobody else can connect. Forebay connects to the inode, through /proc.
 
+use super::room::make_room;
 use super::{Listening, ProcessAddress};
 use rustix::fs::{Mode, OFlags, open};
 use std::io;
@@ -47,7 +48,7 @@ impl Seat {
     }
 
     fn unix() -> io::Result<Seat> {
-        let room = super::start::make_room(None)?;
+        let room = make_room(None)?;
         let path = room.path().join("socket");
         let listener = UnixListener::bind(&path)?;
         let inode = open(&path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;

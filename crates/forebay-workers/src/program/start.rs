@@ -1,5 +1,6 @@
 //! Starts one process of a program: creates its private directory, and starts its guardian.
 
+use super::room::{give, make_room};
 use super::seat::Seat;
 use super::{Listening, ProcessAddress, ProgramSpec};
 use forebay_process::{
@@ -11,13 +12,13 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{PermissionsExt, chown, fchown};
+use std::os::unix::fs::fchown;
 use std::os::unix::net::UnixStream;
-use std::path::{self, Path, PathBuf};
+use std::path::{self, Path};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
@@ -202,35 +203,6 @@ fn start_by(
     helper.launch_program(&request, room, files.collect())?.child()
 }
 
-/// Creates a directory for the socket of a process. Only the user of the process can enter this
-/// directory. Chooses a short path, because the kernel limits the length of a socket's path.
-pub(super) fn make_room(identity: Option<&Identity>) -> io::Result<TempDir> {
-    // Processes of another user cannot enter XDG_RUNTIME_DIR.
-    let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| identity.is_none()).map(PathBuf::from);
-    let places = [Some(PathBuf::from("/run")), own, Some(std::env::temp_dir())];
-    let mut last = None;
-    for place in places.into_iter().flatten() {
-        let mut builder = tempfile::Builder::new();
-        builder.prefix("forebay-").permissions(Permissions::from_mode(0o700));
-        match builder.tempdir_in(&place) {
-            Ok(room) => {
-                give(room.path(), identity)?;
-                return Ok(room);
-            }
-            Err(error) => last = Some(error),
-        }
-    }
-    let error = last.unwrap_or_else(|| io::ErrorKind::NotFound.into());
-    Err(io::Error::new(error.kind(), format!("cannot make a directory for its socket: {error}")))
-}
-
-fn give(path: &Path, identity: Option<&Identity>) -> io::Result<()> {
-    match identity {
-        Some(identity) => chown(path, identity.user.as_ref().map(|user| user.0), identity.group),
-        None => Ok(()),
-    }
-}
-
 /// The address of a process that opens its socket itself.
 fn own_address(listen: Listening, room: &Path) -> io::Result<ProcessAddress> {
     if listen == Listening::Port {
@@ -285,6 +257,7 @@ impl Words<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_room_is_private_and_goes_away() {

@@ -49,7 +49,7 @@ fn programs_are_looked_for_as_serve_does() {
     };
     let absent = ["there is no program no-such in PATH", "help: install no-such"];
     assert_points(&of("\"no-such\"", ""), "8:8", &absent);
-    assert_points(&of("\"./no-such\"", ""), "8:8", &["no program FOLDER/./no-such"]);
+    assert_points(&of("\"./no-such\"", ""), "8:8", &["no program FOLDER/no-such"]);
     assert_points(&of("\"{dir}/server\"", ""), "8:8", &["no run bit", "chmod +x FOLDER/server"]);
     // The PATH of the program counts.
     let path = format!("env = {{ PATH = \"{}\" }}", folder.display());
