@@ -250,7 +250,7 @@ fn a_program_that_does_not_run_is_an_error_with_advice() {
         ("unended", "#!/bin/sh\nprintf 'Content-Type: text/plain\\n'\n", 502, "header"),
         ("silent", "#!/bin/sh\nexit 1\n", 502, "printed nothing"),
         ("bad-status", "#!/bin/sh\nprintf 'Status: x\\n\\n'\n", 502, "Status"),
-        ("bad-field", "#!/bin/sh\nprintf 'A: b\\001c\\n\\n'\n", 502, "control"),
+        ("bad-field", "#!/bin/sh\nprintf 'A: b\\000c\\n\\n'\n", 502, "control"),
         ("split", "#!/bin/sh\nprintf 'A: b\\rSet-Cookie: c\\n\\n'\n", 502, "control"),
         (
             "endless-head",
