@@ -140,11 +140,6 @@ impl Body {
         if head.framing != RequestFraming::None {
             self.inbox.extend_from_slice(&bytes[head.len..]);
             bytes.truncate(head.len);
-            // A body that has to wait for its client may wait for long, so keep no more than needed.
-            if !self.is_buffered() && bytes.capacity() > 2 * head.len {
-                let head = bytes.clone();
-                self.stream().thread().keep_buffer(std::mem::replace(bytes, head));
-            }
         }
     }
 
