@@ -200,6 +200,7 @@ impl Session<'_> {
     async fn pass_reply(&self, exchange: &mut Exchange, inbox: &mut Vec<u8>) -> Result<(), Fault> {
         let limit =
             OutputLimit::new(self.origin.settings.max_output, Fault::backend, &self.origin.thread);
+        let limit = limit.strict(self.backend.is_strict());
         let output = Output::of_server(&exchange.request, limit);
         let mut pump = ReplyPump::new(output, &mut exchange.reply);
         loop {

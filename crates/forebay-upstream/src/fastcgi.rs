@@ -219,6 +219,7 @@ impl Fastcgi {
     ) -> Result<bool, Fault> {
         let mut decoder = Decoder::new(ID);
         let limit = OutputLimit::new(self.settings.max_output, Fault::backend, &self.thread);
+        let limit = limit.strict(backend.is_strict());
         let output = Output::Parsed(ScriptReply::new(limit));
         let mut pump = ReplyPump::new(output, &mut exchange.reply);
         let mut any = false;

@@ -48,7 +48,8 @@ impl NphReply {
         Self {
             source,
             closes,
-            heads: ReplyReader::new(ResponseParser::new(limit.heads, to_head)),
+            heads: ReplyReader::new(ResponseParser::new(limit.heads, to_head))
+                .strict(limit.is_strict),
             head: ResponseHead::default(),
             output: Vec::with_capacity(8 * 1024),
             body: None,
@@ -126,7 +127,7 @@ impl NphReply {
             upgrade::append_fields(reply.field_lines(), &head.fields, bytes);
         }
         end_head(reply, head);
-        self.body = Some(BodyDecoder::response(head.framing).lenient());
+        self.body = Some(BodyDecoder::response(head.framing).lenient_unless(self.limit.is_strict));
     }
 
     async fn pass_body(&mut self, reply: &mut Reply) -> Result<(), Fault> {

@@ -42,12 +42,19 @@ pub struct OutputLimit {
     blame: Blame,
     /// Limits of the reply's head.
     pub heads: Http1Limits,
+    /// True if heads with oddities are refused, even if their meaning is certain.
+    pub is_strict: bool,
 }
 
 impl OutputLimit {
     /// Creates a limit of `most` bytes. `blame` names the side at fault if there are more.
     pub fn new(most: u64, blame: Blame, thread: &Thread) -> Self {
-        Self { most, left: most, blame, heads: thread.settings().reply_limits() }
+        Self { most, left: most, blame, heads: thread.settings().reply_limits(), is_strict: false }
+    }
+
+    /// Sets whether heads with oddities are refused.
+    pub fn strict(self, is_strict: bool) -> Self {
+        Self { is_strict, ..self }
     }
 
     /// Returns the fault of a malformed or too large head.
@@ -113,7 +120,7 @@ impl ScriptReply {
     /// malformed or excessive output.
     pub fn new(limit: OutputLimit) -> Self {
         Self {
-            heads: ReplyReader::new(ReplyParser::new(limit.heads)),
+            heads: ReplyReader::new(ReplyParser::new(limit.heads)).strict(limit.is_strict),
             head: ReplyHead { fields: Vec::with_capacity(USUAL_FIELDS), ..ReplyHead::default() },
             output: Vec::new(),
             stage: Stage::Head,

@@ -44,6 +44,7 @@ pub struct ReplyReader<P> {
     /// Some if the head has an oddity that can be mended when the head is complete: the number of
     /// bytes that were searched for its end.
     odd: Option<usize>,
+    is_strict: bool,
 }
 
 /// Result of one call of [`ReplyReader::read`].
@@ -73,7 +74,12 @@ impl<P: HeadParser> ReplyReader<P> {
     /// Creates a reader. `parser` must be unused. All interim replies together may have as many
     /// bytes as one head may have by default.
     pub fn new(parser: P) -> Self {
-        Self { fresh: parser, parser, interim: 0, count: 0, odd: None }
+        Self { fresh: parser, parser, interim: 0, count: 0, odd: None, is_strict: false }
+    }
+
+    /// Makes [`Self::read_mending`] mend nothing, if `is_strict` is true.
+    pub fn strict(self, is_strict: bool) -> Self {
+        Self { is_strict, ..self }
     }
 
     /// Continues to read a reply. `bytes` is everything since the end of the previous head.
@@ -107,6 +113,9 @@ impl<P: HeadParser> ReplyReader<P> {
     where
         P::Error: PartialEq,
     {
+        if self.is_strict {
+            return self.read(bytes, head);
+        }
         let searched = match self.odd {
             Some(searched) => searched,
             None => match self.read(bytes, head) {

@@ -43,8 +43,8 @@ pub struct Upstream {
     pub send_proxy: Option<ProxyHeader>,
     /// The longest time to connect to a server. `None`: the server's [`super::Timeouts::connect`].
     pub connect_timeout: Option<Duration>,
-    /// True if HTTP/1.1 replies with oddities are refused even if their meaning is certain. Only for
-    /// HTTP servers. Default false.
+    /// True if odd replies are refused even if their meaning is certain. The key is only for HTTP
+    /// servers, but each server that decides about access is read strictly. Default false.
     pub strict: bool,
     /// Settings for TLS with servers.
     pub tls: BackendTls,

@@ -170,17 +170,15 @@ impl Origins {
         }
         let shared = &self.shared[site][at].auth;
         let forward = route.access.forward_auth.as_ref().map(|settings| {
-            let server = match &settings.server {
-                Action::Proxy(proxy) => Action::Proxy(strict(proxy)),
-                other => other.clone(),
-            };
-            let server = self.servers(&server, shared, (thread, pools));
+            let server = self.servers(&strict(&settings.server), shared, (thread, pools));
             ForwardAuth::new(server.expect("a server decides"), settings.clone())
         });
         let url = route.access.jwt.as_ref().and_then(Jwt::url);
         let key_server = url.map(|url| {
             let shared = &self.shared[site][at].keys;
-            Box::new(self.proxy(&strict(&url.proxy), shared, (thread, pools))) as Box<dyn Origin>
+            let mut proxy = url.proxy.clone();
+            Arc::make_mut(&mut proxy.upstream).strict = true;
+            Box::new(self.proxy(&proxy, shared, (thread, pools))) as Box<dyn Origin>
         });
         let state = GateState {
             key_server,
@@ -442,12 +440,20 @@ fn reaches_application(action: &Action) -> bool {
     )
 }
 
-/// The settings of a proxy to a server that decides about access. Its odd replies are refused,
-/// because their fields name the user.
-fn strict(proxy: &forebay_conf::Proxy) -> forebay_conf::Proxy {
-    let mut proxy = proxy.clone();
-    Arc::make_mut(&mut proxy.upstream).strict = true;
-    proxy
+/// The settings of a server that decides about access. Its odd replies are refused, because their
+/// fields name the user.
+fn strict(server: &Action) -> Action {
+    let mut server = server.clone();
+    let upstream = match &mut server {
+        Action::Proxy(proxy) => Some(&mut proxy.upstream),
+        Action::Fastcgi(fastcgi) => Some(&mut fastcgi.upstream),
+        Action::AppServer(settings) => Some(&mut settings.upstream),
+        _ => None,
+    };
+    if let Some(upstream) = upstream {
+        Arc::make_mut(upstream).strict = true;
+    }
+    server
 }
 
 fn rules(route: &forebay_conf::Route) -> Option<Rc<Rules>> {

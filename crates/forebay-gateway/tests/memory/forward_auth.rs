@@ -402,13 +402,13 @@ fn start_other(world: &World, protocol: &'static str) -> Rc<RefCell<Vec<String>>
             }
             let request = String::from_utf8_lossy(connection.unread()).replace('\0', "|");
             let is_ann = request.contains("user=ann");
-            let leads_away = request.contains("user=eve");
-            asked.borrow_mut().push(request);
-            let cgi = match (is_ann, leads_away) {
-                (true, _) => "Status: 204\r\nRemote-User: ann\r\nSet-Cookie: a=1\r\n\r\n",
-                (_, true) => "Location: /open\r\n\r\n",
+            let cgi = match &*request {
+                _ if is_ann => "Status: 204\r\nRemote-User: ann\r\nSet-Cookie: a=1\r\n\r\n",
+                eve if eve.contains("user=eve") => "Location: /open\r\n\r\n",
+                odd if odd.contains("user=odd") => "Status: 204\r\nRemote-User : ann\r\n\r\n",
                 _ => "Status: 401\r\nContent-Type: text/plain\r\n\r\nlogin",
             };
+            asked.borrow_mut().push(request);
             let reply = match protocol {
                 "fastcgi" => [fastcgi::stdout(1, cgi), fastcgi::end(1)].concat(),
                 "ajp" if is_ann => {
@@ -463,9 +463,11 @@ fn a_server_of_any_protocol_decides() {
             assert_eq!(told.contains("shop"), protocol != "ajp", "{protocol}: {told}");
             let refused = get(world, "/b", "").await;
             assert_eq!((refused.status(), refused.text()), (401, "login"), "{protocol}");
-            // A redirect within this server is no permission.
-            let away = get(world, "/b", "Cookie: user=eve\r\n").await;
-            assert!(away.status() >= 400, "{protocol}: {away:?}");
+            // Neither a redirect within this server nor an odd answer is a permission.
+            for user in ["eve", "odd"] {
+                let refused = get(world, "/b", &format!("Cookie: user={user}\r\n")).await;
+                assert!(refused.status() >= 400, "{protocol}, {user}: {refused:?}");
+            }
             assert_eq!(application.asked(), 1, "{protocol}");
         });
     }

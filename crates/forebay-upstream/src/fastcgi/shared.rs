@@ -63,6 +63,7 @@ impl<'a> Shared<'a> {
     async fn read_reply(&self, exchange: &mut Exchange) -> Result<(), Fault> {
         let (origin, name) = (self.origin, self.source.backend.name());
         let limit = OutputLimit::new(origin.settings.max_output, Fault::backend, &origin.thread);
+        let limit = limit.strict(self.source.backend.is_strict());
         let output = Output::Parsed(ScriptReply::new(limit));
         let mut pump = ReplyPump::new(output, &mut exchange.reply);
         let mut inbox = Vec::new();

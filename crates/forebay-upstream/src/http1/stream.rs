@@ -196,10 +196,8 @@ impl<'a> ReplyReading<'a> {
     async fn relay_body(&mut self, reply: &mut Reply) -> Result<bool, Fault> {
         let backend = self.attempt.backend();
         self.head().begin(reply);
-        let mut decoder = BodyDecoder::response(self.head.framing);
-        if !backend.is_strict() {
-            decoder = decoder.lenient();
-        }
+        let decoder = BodyDecoder::response(self.head.framing);
+        let mut decoder = decoder.lenient_unless(backend.is_strict());
         if self.head().passes_trailers() {
             decoder = decoder.keeping_trailers();
         }
@@ -248,7 +246,8 @@ impl<'a> ReplyReading<'a> {
     /// status 101 is final if the request is an upgrade, and an error if not.
     async fn read_head(&mut self, reply: &mut Reply, to_head: bool) -> Result<(), Fault> {
         let backend = self.attempt.backend();
-        let mut heads = ReplyReader::new(ResponseParser::new(backend.reply_limits(), to_head));
+        let heads = ReplyReader::new(ResponseParser::new(backend.reply_limits(), to_head));
+        let mut heads = heads.strict(backend.is_strict());
         let mut any = false;
         loop {
             if self.inbox.len() == self.inbox.capacity() {
@@ -265,11 +264,7 @@ impl<'a> ReplyReading<'a> {
                 Err(fault) => return Err(fault),
             }
             while !self.inbox.is_empty() {
-                let step = if backend.is_strict() {
-                    heads.read(self.inbox, self.head)
-                } else {
-                    heads.read_mending(self.inbox, self.head)
-                };
+                let step = heads.read_mending(self.inbox, self.head);
                 let step = step.map_err(|error| {
                     let is_too_large = error == ReplyError::Head(HeadError::TooLarge);
                     head_fault(Fault::backend, format!("{}: {error}", backend.name()), is_too_large)

@@ -75,7 +75,7 @@ pub struct BackendOptions {
     pub tls: Option<(Arc<ClientTls>, String)>,
     /// HTTP versions to offer in TLS.
     pub alpn: Alpn,
-    /// True if HTTP/1.1 replies with oddities are refused, even if their meaning is certain.
+    /// True if replies with oddities are refused, even if their meaning is certain.
     pub strict: bool,
 }
 
@@ -246,7 +246,7 @@ impl Backend {
         self.reply_timeout.max(self.thread.settings().timeouts.tunnel_idle)
     }
 
-    /// Returns true if HTTP/1.1 replies with oddities are refused.
+    /// Returns true if replies with oddities are refused.
     pub fn is_strict(&self) -> bool {
         self.strict
     }

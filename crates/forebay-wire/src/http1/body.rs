@@ -91,10 +91,11 @@ impl BodyDecoder {
         }
     }
 
-    /// Makes the decoder accept what nginx accepts from backends: lines that end with LF, blanks
-    /// after a chunk size, extensions of any form, and trailers that are not well formed.
-    pub fn lenient(self) -> Self {
-        Self { lenient: Some(Mended::Nothing), ..self }
+    /// Makes the decoder accept what nginx accepts from backends, unless `is_strict` is true: lines
+    /// that end with LF, blanks after a chunk size, extensions of any form, and trailers that are not
+    /// well formed.
+    pub fn lenient_unless(self, is_strict: bool) -> Self {
+        Self { lenient: (!is_strict).then_some(Mended::Nothing), ..self }
     }
 
     /// Makes the decoder keep the trailer fields that may be forwarded. [`BodyDecoder::trailers`]

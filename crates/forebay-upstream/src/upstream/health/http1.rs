@@ -17,7 +17,8 @@ pub async fn ask<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
 ) -> Result<u16, String> {
     stream.write_all(request).await.map_err(|error| error.to_string())?;
-    let mut heads = ReplyReader::new(ResponseParser::new(Http1Limits::default(), false));
+    let heads = ReplyReader::new(ResponseParser::new(Http1Limits::default(), false));
+    let mut heads = heads.strict(strict);
     let mut head = ResponseHead::default();
     let mut bytes = Vec::new();
     loop {
@@ -25,18 +26,13 @@ pub async fn ask<S: AsyncRead + AsyncWrite + Unpin>(
             return Err("it closed the connection without an answer".into());
         }
         loop {
-            let step = if strict {
-                heads.read(&bytes, &mut head)
-            } else {
-                heads.read_mending(&mut bytes, &mut head)
-            };
+            let step = heads.read_mending(&mut bytes, &mut head);
             match step.map_err(|error| error.to_string())? {
                 ReplyStep::Partial => break,
                 ReplyStep::Interim(len) => drop(bytes.drain(..len)),
                 ReplyStep::Final(len) => {
                     bytes.drain(..len);
-                    let body = BodyDecoder::response(head.framing);
-                    let body = if strict { body } else { body.lenient() };
+                    let body = BodyDecoder::response(head.framing).lenient_unless(strict);
                     read_body(body, bytes, search, stream).await?;
                     return Ok(head.status);
                 }
