@@ -237,9 +237,6 @@ async fn read_head(
                 limited = true;
             }
         }
-        if request.bytes.capacity() == 0 {
-            request.bytes = stream.thread().take_buffer();
-        }
         if request.bytes.capacity() - request.bytes.len() < BUFFER / 8 {
             request.bytes.reserve(BUFFER);
         }
