@@ -335,6 +335,17 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
         next.filter(|&at| at < until)
     }
 
+    /// The routes of `from..until` that may match the path, in their order.
+    fn candidates<'a>(
+        &'a self,
+        path: &'a [u8],
+        from: usize,
+        until: usize,
+    ) -> impl Iterator<Item = usize> + 'a {
+        let first = self.candidate(path, from, until);
+        std::iter::successors(first, move |&at| self.candidate(path, at + 1, until))
+    }
+
     /// Checks that the route may have the request, and finds the rules of other routes. Returns
     /// true if the route has rewritten the path.
     fn take(&mut self, request: &mut Request, second: u64) -> Result<bool, Fault> {
@@ -401,7 +412,8 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
             matcher.matches(request.method(), &request.unmasked).is_some()
                 && request.meets_when(matcher)
         };
-        (from..until).find(|&number| takes(&self.facts(number).matcher))
+        let mut candidates = self.candidates(&request.unmasked, from, until);
+        candidates.find(|&number| takes(&self.facts(number).matcher))
     }
 
     /// Gives the request the path that the origin of the route gets. Returns the rule of the route
@@ -412,11 +424,11 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
         request: &mut Request,
     ) -> Result<Vec<(usize, Vec<u8>)>, Fault> {
         rewrite_request(&target(to, request), request, self.encoded_slashes)?;
-        let all = 0..self.routes.len();
-        let reached = all.clone().find(|&number| request.meets(&self.facts(number).matcher));
-        if !request.unmasked.is_empty()
-            && self.select_unmasked(request, all.start, all.end) != reached
-        {
+        let all = self.routes.len();
+        let mut candidates = self.candidates(&request.path, 0, all);
+        let reached = candidates.find(|&number| request.meets(&self.facts(number).matcher));
+        drop(candidates);
+        if !request.unmasked.is_empty() && self.select_unmasked(request, 0, all) != reached {
             let why =
                 "an encoded slash or a backslash in the rewritten path decides about its rules";
             return Err(Fault::client(404, why));

@@ -24,8 +24,8 @@ pub struct HostIndex {
 
 type Names = HashMap<Box<[u8]>, u32, BuildHasherDefault<NameHasher>>;
 
-/// FNV-1a (Fowler, Noll, Vo) in 64 bits. For names of 15 bytes it takes a third of the instructions of
-/// the standard hasher, whose secret key is not needed: clients look names up, and add none.
+/// FNV-1a (Fowler, Noll, Vo) in 64 bits. The secret key of the standard hasher is not needed, because
+/// clients look names up, and add none.
 #[derive(Debug)]
 struct NameHasher(u64);
 

@@ -29,7 +29,7 @@ pub(super) fn make_room(identity: Option<&Identity>) -> io::Result<TempDir> {
     Err(io::Error::new(error.kind(), format!("cannot make a directory for its socket: {error}")))
 }
 
-/// Gives a directory to the user of a process.
+/// Gives a file or directory to the user of a process.
 pub(super) fn give(path: &Path, identity: Option<&Identity>) -> io::Result<()> {
     match identity {
         Some(identity) => chown(path, identity.user.as_ref().map(|user| user.0), identity.group),
