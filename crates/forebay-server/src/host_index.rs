@@ -7,46 +7,18 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 
 use forebay_conf::HostPattern;
 
 /// The names of several items, such as the sites of a listener. Items are numbered by position.
 #[derive(Debug, Default)]
 pub struct HostIndex {
-    exact: Names,
+    exact: HashMap<Box<[u8]>, u32>,
     /// Texts that begin with a dot, from patterns such as `*.example.org`.
-    suffixes: Names,
+    suffixes: HashMap<Box<[u8]>, u32>,
     max_suffix_bytes: usize,
     /// First item for any host.
     any: Option<u32>,
-}
-
-type Names = HashMap<Box<[u8]>, u32, BuildHasherDefault<NameHasher>>;
-
-/// FNV-1a (Fowler, Noll, Vo) in 64 bits. The secret key of the standard hasher is not needed, because
-/// clients look names up, and add none.
-#[derive(Debug)]
-struct NameHasher(u64);
-
-impl Default for NameHasher {
-    fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Hasher for NameHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
-
-    fn write_usize(&mut self, _length: usize) {}
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
 }
 
 /// An item that fits a host.
