@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -315,22 +316,30 @@ fn cancelling_ends_the_run_with_what_was_measured() {
     assert_eq!(seconds, outcome.requests.completed);
 }
 
-#[test]
-fn unix_sockets_carry_the_same() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("app.sock");
+/// Starts a server on a Unix socket that answers up to `replies` requests of each connection.
+fn over_unix(folder: &Path, replies: usize) -> Url {
+    let path = folder.join("app.sock");
     let listener = UnixListener::bind(&path).unwrap();
     thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             thread::spawn(move || {
-                while stream.read(&mut [0; 4096]).is_ok_and(|n| n > 0) {
+                for _ in 0..replies {
+                    if !stream.read(&mut [0; 4096]).is_ok_and(|n| n > 0) {
+                        break;
+                    }
                     stream.write_all(HELLO).unwrap();
                 }
             });
         }
     });
-    let url = Url::parse(&format!("http+unix://{}:/x", path.display())).unwrap();
+    Url::parse(&format!("http+unix://{}:/x", path.display())).unwrap()
+}
+
+#[test]
+fn unix_sockets_carry_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = over_unix(folder.path(), usize::MAX);
     load_without_failure(&spec(url.clone(), 1000), 1000);
     assert_eq!(fetch(&url, Duration::from_secs(10), &[]).unwrap().body, b"hello");
 }
@@ -338,20 +347,7 @@ fn unix_sockets_carry_the_same() {
 #[test]
 fn silent_closes_after_each_reply_are_no_failures_over_unix_sockets() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("app.sock");
-    let listener = UnixListener::bind(&path).unwrap();
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            thread::spawn(move || {
-                if stream.read(&mut [0; 4096]).is_ok_and(|n| n > 0) {
-                    stream.write_all(HELLO).unwrap();
-                }
-            });
-        }
-    });
-    let url = Url::parse(&format!("http+unix://{}:/x", path.display())).unwrap();
-    load_without_failure(&spec(url, 100), 100);
+    load_without_failure(&spec(over_unix(folder.path(), 1), 100), 100);
 }
 
 #[test]

@@ -12,13 +12,10 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Instant;
 
-/// A shell that ends sooner than this after its start counts as one that cannot run.
-const MIN_LIFE: Duration = Duration::from_secs(1);
-/// Number of such ends in a row after which no other shell is started.
-const MAX_QUICK_ENDS: u32 = 5;
+use crate::root::{QuickEnds, lock};
 
 const SCRIPT: &str = "groups=
 while read -r sign group; do
@@ -41,7 +38,7 @@ pub struct GroupReaper(Arc<Mutex<PolledGroupReaper>>);
 pub struct PolledGroupReaper {
     shell: Shell,
     groups: Vec<Pid>,
-    quick_ends: u32,
+    quick_ends: QuickEnds,
 }
 
 /// A running shell that reads the groups to kill from its standard input.
@@ -59,8 +56,7 @@ impl GroupReaper {
     /// Starts the shell and the thread.
     pub fn start() -> io::Result<GroupReaper> {
         let reaper = Arc::new(Mutex::new(PolledGroupReaper::start()?));
-        let (end, weak) =
-            (reaper.lock().expect("a new mutex").shell.end.clone(), Arc::downgrade(&reaper));
+        let (end, weak) = (lock(&reaper).shell.end.clone(), Arc::downgrade(&reaper));
         std::thread::Builder::new()
             .name("groups".into())
             .spawn(move || replace_ended(end, &weak))?;
@@ -94,14 +90,14 @@ fn replace_ended(mut end: Arc<OwnedFd>, reaper: &Weak<Mutex<PolledGroupReaper>>)
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl PolledGroupReaper {
     /// Starts the shell in its own process group, so that no signal to another group ends it.
     pub fn start() -> io::Result<PolledGroupReaper> {
-        Ok(PolledGroupReaper { shell: Shell::start()?, groups: Vec::new(), quick_ends: 0 })
+        Ok(PolledGroupReaper {
+            shell: Shell::start()?,
+            groups: Vec::new(),
+            quick_ends: QuickEnds::default(),
+        })
     }
 
     /// Returns a descriptor that becomes readable when the shell has ended. Then call
@@ -116,8 +112,7 @@ impl PolledGroupReaper {
         let Shell { process, since, .. } = &mut self.shell;
         let how = process.wait().map_or_else(|error| error.to_string(), |how| how.to_string());
         let id = process.id();
-        self.quick_ends = if since.elapsed() < MIN_LIFE { self.quick_ends + 1 } else { 0 };
-        let is_replaced = self.quick_ends <= MAX_QUICK_ENDS && self.replace();
+        let is_replaced = !self.quick_ends.is_hopeless_after(*since) && self.replace();
         let outcome = if is_replaced {
             "another one replaces it"
         } else {

@@ -43,7 +43,7 @@ const MAX_ORDER: usize = 1 << 20;
 
 /// A process that ends sooner than this after its start counts as one that cannot run.
 const MIN_LIFE: Duration = Duration::from_secs(1);
-/// Number of such ends in a row after which the supervisor gives up.
+/// Number of such ends in a row after which no other process is started.
 const MAX_QUICK_ENDS: u32 = 5;
 
 /// Time that the end of the gateway waits for that of the root processes.
@@ -342,7 +342,20 @@ struct Kept {
     order: Vec<u8>,
     /// `None` after it has ended for good.
     running: Option<Running>,
-    quick_ends: u32,
+    quick_ends: QuickEnds,
+}
+
+/// Number of ends in a row that came too soon after the start, of processes that replace each other.
+#[derive(Debug, Default)]
+pub(crate) struct QuickEnds(u32);
+
+impl QuickEnds {
+    /// Counts the end of a process that has started at `since`. Returns true if it makes no sense to
+    /// start another one.
+    pub(crate) fn is_hopeless_after(&mut self, since: Instant) -> bool {
+        self.0 = if since.elapsed() < MIN_LIFE { self.0 + 1 } else { 0 };
+        self.0 > MAX_QUICK_ENDS
+    }
 }
 
 struct Running {
@@ -400,7 +413,7 @@ impl RootServer {
         if self.is_sealed {
             return Err(io::Error::other("a gateway that has given up root wants another process"));
         }
-        self.kept.push(Kept { order, running: None, quick_ends: 0 });
+        self.kept.push(Kept { order, running: None, quick_ends: QuickEnds::default() });
         self.start(self.kept.len() - 1, STARTED, String::new())
     }
 
@@ -431,9 +444,7 @@ impl RootServer {
         if !has_gateway {
             return Ok(());
         }
-        let was_quick = since.elapsed() < MIN_LIFE;
-        kept.quick_ends = if was_quick { kept.quick_ends + 1 } else { 0 };
-        if kept.quick_ends > MAX_QUICK_ENDS {
+        if kept.quick_ends.is_hopeless_after(since) {
             return Err(io::Error::other(format!("a process ends again and again: {status}")));
         }
         self.start(index, RESTARTED, format!("process {}, {status}", process.id()))
@@ -517,6 +528,6 @@ fn receive(socket: &OwnedFd) -> io::Result<Option<(Vec<u8>, Option<OwnedFd>)>> {
     Ok(Some((message, descriptor)))
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
