@@ -114,25 +114,10 @@ def report(error):
         traceback = traceback.tb_next
     error.__traceback__ = traceback
     try:
-        if sys.excepthook is sys.__excepthook__:
-            from traceback import format_exception
-            log_error(''.join(format_exception(type(error), error, traceback)).rstrip('\n'))
-        else:
-            sys.excepthook(type(error), error, traceback)
-            sys.stderr.flush()
-    except Exception:
-        log_error('%s, which cannot be shown' % type(error))
-
-
-def log_error(text):
-    """Each line is a warning for Forebay, unlike what the program itself prints, unless the program
-    has sent sys.stderr elsewhere."""
-    level = '<4>' if sys.stderr is sys.__stderr__ else ''
-    try:
-        sys.stderr.write(''.join('%s%s\n' % (level, line) for line in str(text).split('\n')))
+        show(error, traceback)
         sys.stderr.flush()
     except Exception:
-        os.write(2, b'an error message could not be shown\n')
+        log_error('%s, which cannot be shown' % type(error))
 
 
 class Server:

@@ -409,11 +409,7 @@ def report(error, traceback):
     """Handles an uncaught exception as the interpreter does."""
     error.__traceback__ = traceback
     try:
-        if sys.excepthook is sys.__excepthook__:
-            from traceback import format_exception
-            log_error(''.join(format_exception(type(error), error, traceback)).rstrip('\n'))
-        else:
-            sys.excepthook(type(error), error, traceback)
+        show(error, traceback)
     except SystemExit as exit:
         return exit_code(exit), True
     except BaseException as second:
@@ -423,17 +419,6 @@ def report(error, traceback):
         log_error('\nOriginal exception was:')
         sys.__excepthook__(type(error), error, traceback)
     return 1, True
-
-
-def log_error(text):
-    """Each line is a warning for Forebay, unlike what the program itself prints, unless the program
-    has sent sys.stderr elsewhere."""
-    level = '<4>' if sys.stderr is sys.__stderr__ else ''
-    try:
-        sys.stderr.write(''.join('%s%s\n' % (level, line) for line in str(text).split('\n')))
-        sys.stderr.flush()
-    except Exception:
-        os.write(2, b'an error message could not be shown\n')
 
 
 def refuse(file, reason, status):

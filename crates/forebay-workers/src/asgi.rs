@@ -8,6 +8,8 @@ use std::time::Duration;
 const HOST: &str = concat!(
     include_str!("../../../hosts/asgi.py"),
     "\n\n",
+    include_str!("../../../hosts/python-log.py"),
+    "\n\n",
     include_str!("../../../hosts/asgi/http.py"),
     "\n\n",
     include_str!("../../../hosts/asgi/request.py"),

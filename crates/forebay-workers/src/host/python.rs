@@ -12,6 +12,8 @@ const CGI_HOST: &str = concat!(
     "\n\n",
     include_str!("../../../../hosts/python-inbox.py"),
     "\n\n",
+    include_str!("../../../../hosts/python-log.py"),
+    "\n\n",
     include_str!("../../../../hosts/python-cgi/request.py"),
     "\n\n",
     include_str!("../../../../hosts/python-cgi/handles.py"),
@@ -25,7 +27,9 @@ const CGITB: &str = include_str!("../../../../hosts/python-cgi/cgitb.py");
 const WSGI_HOST: &str = concat!(
     include_str!("../../../../hosts/wsgi.py"),
     "\n\n",
-    include_str!("../../../../hosts/python-inbox.py")
+    include_str!("../../../../hosts/python-inbox.py"),
+    "\n\n",
+    include_str!("../../../../hosts/python-log.py")
 );
 
 /// Python code that reads the host from the control socket, which is standard input, and runs it.
