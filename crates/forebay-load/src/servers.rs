@@ -70,7 +70,7 @@ impl Spec {
 
     /// Returns the number of servers that the requests go to.
     pub fn servers(&self) -> usize {
-        if self.has_servers() { self.by_server().map_or(1, |loads| loads.len()) } else { 1 }
+        self.groups().len().max(1)
     }
 
     /// Returns the number of load threads that a run starts.
@@ -82,9 +82,8 @@ impl Spec {
         self.by_server().map_or(1, |loads| loads.iter().map(|load| threads(&load.spec)).sum())
     }
 
-    /// Divides the load among the servers, in the order of their first requests. Connections,
-    /// requests and rate are divided by the sums of the weights of the servers' requests.
-    fn by_server(&self) -> Result<Vec<ServerLoad>, Error> {
+    /// Returns the indices of the requests of each server, in the order of their first requests.
+    fn groups(&self) -> Vec<Vec<usize>> {
         let mut groups: Vec<Vec<usize>> = Vec::new();
         for (index, part) in self.parts.iter().enumerate() {
             let server = server_of(&part.url);
@@ -94,6 +93,13 @@ impl Spec {
                 None => groups.push(vec![index]),
             }
         }
+        groups
+    }
+
+    /// Divides the load among the servers, in the order of their first requests. Connections,
+    /// requests and rate are divided by the sums of the weights of the servers' requests.
+    fn by_server(&self) -> Result<Vec<ServerLoad>, Error> {
+        let groups = self.groups();
         let weight = |parts: &[usize]| -> u64 {
             parts.iter().map(|&index| u64::from(self.parts[index].weight)).sum()
         };

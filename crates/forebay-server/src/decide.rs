@@ -412,8 +412,8 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
             matcher.matches(request.method(), &request.unmasked).is_some()
                 && request.meets_when(matcher)
         };
-        let mut candidates = self.candidates(&request.unmasked, from, until);
-        candidates.find(|&number| takes(&self.facts(number).matcher))
+        self.candidates(&request.unmasked, from, until)
+            .find(|&number| takes(&self.facts(number).matcher))
     }
 
     /// Gives the request the path that the origin of the route gets. Returns the rule of the route
@@ -425,9 +425,9 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
     ) -> Result<Vec<(usize, Vec<u8>)>, Fault> {
         rewrite_request(&target(to, request), request, self.encoded_slashes)?;
         let all = self.routes.len();
-        let mut candidates = self.candidates(&request.path, 0, all);
-        let reached = candidates.find(|&number| request.meets(&self.facts(number).matcher));
-        drop(candidates);
+        let reached = self
+            .candidates(&request.path, 0, all)
+            .find(|&number| request.meets(&self.facts(number).matcher));
         if !request.unmasked.is_empty() && self.select_unmasked(request, 0, all) != reached {
             let why =
                 "an encoded slash or a backslash in the rewritten path decides about its rules";

@@ -317,7 +317,7 @@ impl Action {
     }
 
     /// As [`upstream`](Action::upstream), to change them.
-    pub(super) fn upstream_mut(&mut self) -> Option<&mut Arc<Upstream>> {
+    pub fn upstream_mut(&mut self) -> Option<&mut Arc<Upstream>> {
         match self {
             Self::Fastcgi(fastcgi) => Some(&mut fastcgi.upstream),
             Self::AppServer(server) => Some(&mut server.upstream),

@@ -444,13 +444,7 @@ fn reaches_application(action: &Action) -> bool {
 /// fields name the user.
 fn strict(server: &Action) -> Action {
     let mut server = server.clone();
-    let upstream = match &mut server {
-        Action::Proxy(proxy) => Some(&mut proxy.upstream),
-        Action::Fastcgi(fastcgi) => Some(&mut fastcgi.upstream),
-        Action::AppServer(settings) => Some(&mut settings.upstream),
-        _ => None,
-    };
-    if let Some(upstream) = upstream {
+    if let Some(upstream) = server.upstream_mut() {
         Arc::make_mut(upstream).strict = true;
     }
     server
