@@ -5,6 +5,7 @@
 //! A plan holds no sockets and no open files. A reload builds a second plan, which replaces the
 //! first.
 
+mod action;
 mod ajp;
 mod app;
 mod cache;
@@ -46,6 +47,10 @@ use std::time::Duration;
 
 use crate::source::SourceFile;
 
+pub use action::{
+    Action, AppServer, Cgi, Fastcgi, Files, Multiplex, Redirect, Respond, ScriptsBelow,
+    ServerProtocol, Symlinks,
+};
 pub use ajp::{Ajp, AjpFront, Ping};
 pub use app::{
     App, AppKind, AppProtocol, CgroupLimits, Listening, PerlMode, ProcessLimits, PythonMode,
@@ -80,10 +85,7 @@ pub use proxy::{HostField, Proxy, Redirects};
 pub use regex::Regex;
 pub use relay::Relay;
 pub use retry::{StatusRanges, StatusRetry};
-pub use route::{
-    Access, Action, AppServer, BasicAuth, Cgi, DigestAuth, Fastcgi, Files, Multiplex, OnAbort,
-    PathParameters, Redirect, Respond, Route, ScriptsBelow, ServerProtocol, Symlinks,
-};
+pub use route::{Access, BasicAuth, DigestAuth, OnAbort, PathParameters, Route};
 pub use secret::Secret;
 pub use signed_url::SignedUrl;
 pub use store::{RedisServer, SharedStore, StorePlace};

@@ -15,7 +15,7 @@ use crate::outcome::{count, status_json, status_of};
 use crate::run::{LoadThreads, allow_files, crew};
 use crate::{
     Control, Endpoint, Error, Failures, Outcome, Part, PartCounts, Ramp, RampStage, Rate, ShardRun,
-    Spec, Stop, Url,
+    Spec, Stop,
 };
 
 /// Counts of one of several servers.
@@ -54,18 +54,12 @@ struct ServerLoad {
     spec: Spec,
 }
 
-/// Returns what distinguishes servers: the address of connections and, with TLS, the name in the
-/// handshake.
-pub(crate) fn server_of(url: &Url) -> (&Endpoint, &str) {
-    (url.endpoint(), if url.protocol().is_tls() { url.host_name() } else { "" })
-}
-
 impl Spec {
     /// Returns true if the requests go to several servers.
     pub(crate) fn has_servers(&self) -> bool {
         let mut parts = self.parts.iter();
-        let first = parts.next().map(|part| server_of(&part.url));
-        parts.any(|part| Some(server_of(&part.url)) != first)
+        let first = parts.next().map(|part| part.url.server());
+        parts.any(|part| Some(part.url.server()) != first)
     }
 
     /// Returns the number of servers that the requests go to.
@@ -86,8 +80,8 @@ impl Spec {
     fn groups(&self) -> Vec<Vec<usize>> {
         let mut groups: Vec<Vec<usize>> = Vec::new();
         for (index, part) in self.parts.iter().enumerate() {
-            let server = server_of(&part.url);
-            let same = |group: &&mut Vec<usize>| server_of(&self.parts[group[0]].url) == server;
+            let server = part.url.server();
+            let same = |group: &&mut Vec<usize>| self.parts[group[0]].url.server() == server;
             match groups.iter_mut().find(same) {
                 Some(group) => group.push(index),
                 None => groups.push(vec![index]),

@@ -8,7 +8,6 @@ use std::time::Duration;
 use forebay_client::{Gateway, ReplyEnd};
 use forebay_stat::Latency;
 
-use crate::servers::server_of;
 use crate::value_table::{divided, has_placeholder};
 use crate::{Error, Protocol, Ramp, Replay, ScenarioPlan, Shard, SlowPeers, Url, ValueTable};
 
@@ -468,7 +467,7 @@ impl Spec {
             }
             // A user and a log have one server.
             let has_order = self.scenario.is_some() || self.replay.is_some();
-            if has_order && server_of(ours) != server_of(theirs) {
+            if has_order && ours.server() != theirs.server() {
                 return Err(Error::Invalid(format!("{theirs} is not on the server of {ours}")));
             }
         }

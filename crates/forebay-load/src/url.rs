@@ -173,6 +173,12 @@ impl Url {
         &self.endpoint
     }
 
+    /// Returns what distinguishes servers: the address of connections and, with TLS, the name in the
+    /// handshake.
+    pub(crate) fn server(&self) -> (&Endpoint, &str) {
+        (&self.endpoint, if self.protocol.is_tls() { self.host_name() } else { "" })
+    }
+
     /// Returns the address that the text of the URL names.
     pub(crate) fn own_endpoint(&self) -> Endpoint {
         match split_port(&self.host, self.protocol.port()) {

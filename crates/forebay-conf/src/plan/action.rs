@@ -1,0 +1,263 @@
+//! The actions that answer requests.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Ajp, ContentCoding, Listing, MovedPages, ProcessLimits, Proxy, Template, Upstream};
+
+/// The action that answers a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Files of a directory.
+    Files(Files),
+    /// Scripts of a directory, with one process for each request.
+    Cgi(Cgi),
+    /// A FastCGI application that runs independently of Forebay.
+    Fastcgi(Fastcgi),
+    /// An SCGI or uwsgi application that runs independently of Forebay.
+    AppServer(AppServer),
+    /// Servlet containers.
+    Ajp(Ajp),
+    /// HTTP servers.
+    Proxy(Proxy),
+    /// An application of [`super::Plan::apps`], by name.
+    App(String),
+    /// A fixed reply.
+    Respond(Respond),
+    /// A redirect.
+    Redirect(Redirect),
+    /// Redirects of many old paths, from a file. Requests for other paths go on to the routes
+    /// below.
+    Moved(MovedPages),
+    /// No answer: the search for a route starts again at the first route, with the path of
+    /// [`Route::rewrite`].
+    Rewrite,
+}
+
+impl Action {
+    /// Returns the servers of the action, from the route itself or from a group. Returns `None` if
+    /// the action has no servers.
+    pub fn upstream(&self) -> Option<&Arc<Upstream>> {
+        match self {
+            Self::Fastcgi(fastcgi) => Some(&fastcgi.upstream),
+            Self::AppServer(server) => Some(&server.upstream),
+            Self::Ajp(ajp) => Some(&ajp.upstream),
+            Self::Proxy(proxy) => Some(&proxy.upstream),
+            _ => None,
+        }
+    }
+
+    /// As [`upstream`](Action::upstream), to change them.
+    pub fn upstream_mut(&mut self) -> Option<&mut Arc<Upstream>> {
+        match self {
+            Self::Fastcgi(fastcgi) => Some(&mut fastcgi.upstream),
+            Self::AppServer(server) => Some(&mut server.upstream),
+            Self::Ajp(ajp) => Some(&mut ajp.upstream),
+            Self::Proxy(proxy) => Some(&mut proxy.upstream),
+            _ => None,
+        }
+    }
+}
+
+/// Files of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files {
+    /// The directory. The path is absolute and was a directory when the configuration was loaded.
+    pub root: PathBuf,
+    /// Names of index files, tried in turn for a directory. Default `index.html`. The list may be
+    /// empty.
+    pub index: Vec<String>,
+    /// The answer for a directory that has no index file. Default: no listing.
+    pub listing: Listing,
+    /// Sends files whose names begin with a dot. Files in `.well-known` are always sent. Default
+    /// false.
+    pub hidden: bool,
+    /// The symbolic links that are followed. Default [`Symlinks::Owner`], like Apache's
+    /// SymLinksIfOwnerMatch.
+    pub follow_symlinks: Symlinks,
+    /// Codings of compressed siblings that may replace a file. The preferred coding comes first.
+    /// Default: none.
+    pub precompressed: Vec<ContentCoding>,
+    /// Tags of languages in lower case, which may end the names of files. The first one is the
+    /// default language. Default: none.
+    pub languages: Vec<String>,
+    /// Media types by the end of a file's name in lower case. Longer ends come first.
+    pub types: Vec<(String, String)>,
+    /// The media type of other files without a known type. If empty, they have no `Content-Type`.
+    /// Default `application/octet-stream`.
+    pub default_type: String,
+    /// The largest number of ranges in one request, at most 1000. Default 16. 0: ranges are
+    /// ignored.
+    pub max_ranges: usize,
+    /// Selects the later script routes whose scripts run although this route matches first.
+    pub scripts: ScriptsBelow,
+}
+
+/// Selects script routes after a files route. A selected route runs its scripts although the files
+/// route matches first. The scripts of all other script routes get 404.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ScriptsBelow {
+    /// Only script routes whose requests all match the files route. They would otherwise never run.
+    #[default]
+    Covered,
+    /// All later script routes.
+    All,
+    /// No script route.
+    Nothing,
+}
+
+/// The symbolic links that Forebay follows below the directory `root`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Symlinks {
+    /// All links.
+    Always,
+    /// Links that root owns, and links whose owner also owns their target.
+    #[default]
+    Owner,
+    /// No links.
+    Never,
+}
+
+/// Scripts of a directory, or one program. Each request gets a new process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cgi {
+    /// The directory. The path is absolute and was a directory when the configuration was loaded.
+    pub dir: PathBuf,
+    /// The program for all paths. It is in `dir`, and was a file when the configuration was loaded.
+    /// `None`: the path names the script.
+    pub program: Option<PathBuf>,
+    /// The longest time from the start of the script to the last byte of the reply. Default 60 s.
+    pub timeout: Duration,
+    /// The largest number of processes at the same time, at least 1. Further requests wait. Default
+    /// 64.
+    pub max_processes: usize,
+    /// The largest reply of a script in bytes, including its head. `u64::MAX`, the default: no
+    /// limit.
+    pub max_output: u64,
+    /// Variables added to those of the request. They replace variables with the same name.
+    pub env: BTreeMap<String, String>,
+    /// The user that the scripts run as. `None`: the user of Forebay itself.
+    pub user: Option<String>,
+    /// The group that the scripts run as. `None`: the groups of `user`.
+    pub group: Option<String>,
+    /// Resource limits of each process.
+    pub limits: ProcessLimits,
+}
+
+/// A FastCGI application that runs independently of Forebay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fastcgi {
+    /// The addresses of the application.
+    pub upstream: Arc<Upstream>,
+    /// The directory of the scripts, as the application sees it; an absolute path. If the user
+    /// typed a relative path, the directory exists on this machine. An absolute path may be on
+    /// another machine or in a container. `None`: the application has no script files, and `mount`
+    /// is set.
+    pub root: Option<PathBuf>,
+    /// The prefix that is removed from a path before the script is looked up: whole segments,
+    /// without a final slash.
+    pub strip_prefix: Option<String>,
+    /// The prefix of paths that becomes SCRIPT_NAME. The application then answers every path.
+    /// `None`: the path names a script below `root`.
+    pub mount: Option<String>,
+    /// The script for a path that ends in `/`. Default `index.php`.
+    pub index: String,
+    /// Endings of the files that may be run. If empty, any file may be run. Default `.php` if
+    /// `index` ends in `.php`, else empty.
+    pub scripts: Vec<String>,
+    /// Parameters added to those of the request.
+    pub params: BTreeMap<String, String>,
+    /// Uses a connection for more than one request. Default true.
+    pub keep_conn: bool,
+    /// The largest size of one reply in bytes, including its head. `u64::MAX`, the default: no
+    /// limit.
+    pub max_output: u64,
+    /// The longest time between two reads of a reply. `None`: the time limit of the server.
+    pub reply_timeout: Option<Duration>,
+    /// Sends several requests at once over one connection.
+    pub multiplex: Multiplex,
+    /// The largest number of requests at the same time on a shared connection, at least 1. Default
+    /// 64.
+    pub max_streams: usize,
+    /// The largest number of shared connections from each thread to each address.
+    /// [`Plan::share_connections`](super::Plan::share_connections) sets this number. Until then
+    /// there is no limit.
+    pub max_shared: usize,
+    /// The number of bytes of one reply that may wait for its client on a shared connection.
+    /// Default 1 MiB.
+    pub max_buffered: usize,
+}
+
+/// Sends several requests at once over one connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Multiplex {
+    /// Never. The default.
+    #[default]
+    Off,
+    /// Always, unless the application refuses.
+    On,
+    /// If the application reports that it can do this.
+    Auto,
+}
+
+/// An application that runs independently of Forebay and takes one request for each connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AppServer {
+    /// The protocol of the application.
+    pub protocol: ServerProtocol,
+    /// The addresses of the application.
+    pub upstream: Arc<Upstream>,
+    /// The directory that the application gets as DOCUMENT_ROOT; an absolute path. If the user
+    /// typed a relative path, the directory exists on this machine.
+    pub root: Option<PathBuf>,
+    /// The prefix of paths that becomes SCRIPT_NAME. It begins with a slash and does not end in
+    /// one. If empty (the default of a route), the whole path is PATH_INFO. `None`, only for an
+    /// application that Forebay starts: the part of the route's path before its `/*`.
+    pub mount: Option<String>,
+    /// The longest time between two reads of a reply. `None`: the time limit of the server.
+    pub reply_timeout: Option<Duration>,
+    /// Variables added to those of the request. They replace variables with the same name.
+    pub params: BTreeMap<String, String>,
+    /// The largest size of one reply in bytes, including its head. `u64::MAX`, the default: no
+    /// limit.
+    pub max_output: u64,
+}
+
+/// The protocol of an application that takes one request for each connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerProtocol {
+    /// SCGI.
+    Scgi,
+    /// uwsgi.
+    Uwsgi {
+        /// The kind of application. Default 0, which is WSGI.
+        modifier1: u8,
+        /// A number whose meaning depends on the kind. Default 0.
+        modifier2: u8,
+    },
+}
+
+/// A fixed reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Respond {
+    /// The status, 200 to 599. Default 200.
+    pub status: u16,
+    /// The body. It is empty if the status allows no body.
+    pub body: String,
+    /// The media type of the body. Default `text/plain; charset=utf-8`.
+    pub content_type: String,
+}
+
+/// A redirect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redirect {
+    /// The `Location`: a URL, or a path that begins with `/`. Its text is printable ASCII. The host
+    /// never depends on the requested path.
+    pub to: Template,
+    /// True if the client's query is appended.
+    pub keep_query: bool,
+    /// The status: 301, 302, 303, 307 or 308. Default 302.
+    pub status: u16,
+}
