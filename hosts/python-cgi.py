@@ -414,7 +414,7 @@ def report(error, traceback):
         return exit_code(exit), True
     except BaseException as second:
         log_error('Error in sys.excepthook:')
-        second.__traceback__ = second.__traceback__.tb_next
+        second.__traceback__ = second.__traceback__.tb_next.tb_next    # not of this host
         sys.__excepthook__(type(second), second, second.__traceback__)
         log_error('\nOriginal exception was:')
         sys.__excepthook__(type(error), error, traceback)
