@@ -467,7 +467,7 @@ mod tests {
         for (text, value) in [
             ("{client}", "192.0.2.7"),
             ("{client_port}", "4000"),
-            ("{scheme}://{host}:{port}{requested_port}", "http://Www.example:81:81"),
+            ("{scheme}://{host}:{port}{requested_port}", "http://Www.example:81:8080"),
             ("{method}", "GET"),
             ("{path}", "/api/x%20y"),
             ("{query}", "q=a%26b&r"),
