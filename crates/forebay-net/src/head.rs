@@ -1,6 +1,7 @@
 //! The head of a request, for all protocols.
 
 use std::cell::OnceCell;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
@@ -57,6 +58,9 @@ pub struct Request {
     /// CGI variables about the client's connection, sent by the web server from which Forebay
     /// receives requests (AJP). TLS variables have the names of Apache's mod_ssl.
     pub announced: Vec<(&'static str, String)>,
+    /// Parameters that a FastCGI, SCGI or uwsgi server gets in place of the `params` of its
+    /// settings. Set only in the question of `forward_auth`.
+    pub params: Option<Rc<BTreeMap<String, String>>>,
     /// Field line that passes the subject of the client's certificate to backends.
     pub subject_field: Option<Vec<u8>>,
     /// Name of `subject_field`. Fields of this name are removed from client requests.
@@ -138,6 +142,7 @@ impl Request {
             https: false,
             tls: None,
             announced: Vec::new(),
+            params: None,
             subject_field: None,
             subject_name: None,
             asked: None,

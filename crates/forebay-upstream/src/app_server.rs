@@ -117,10 +117,11 @@ fn append_variables(
         document_root: root.unwrap_or_default(),
         ..request_data(request, content_length)
     };
-    if settings.params.is_empty() {
+    let params = request.params.as_deref().unwrap_or(&settings.params);
+    if params.is_empty() {
         cgi::variables(&variables, sink);
     } else {
-        with_params(&settings.params, sink, |sink| cgi::variables(&variables, sink));
+        with_params(params, sink, |sink| cgi::variables(&variables, sink));
     }
 }
 

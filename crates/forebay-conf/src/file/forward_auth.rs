@@ -39,6 +39,10 @@ pub struct ForwardAuth {
     /// The path and query that a server of `fastcgi`, `scgi`, `uwsgi` or `ajp` gets: "/" without
     /// this key.
     pub path: Option<At<String>>,
+    /// Parameters that a server of `fastcgi`, `scgi` or `uwsgi` gets, with values as in
+    /// `request_headers`: { X_ORIGINAL_URI = "{uri}" }. They replace parameters of the same name.
+    /// Default: none.
+    pub params: BTreeMap<String, At<String>>,
     /// The fields of the server's answer that the application gets as request headers: a list of
     /// names. A table renames them: { "Remote-User" = "X-User" } sets `Remote-User` to the answer's
     /// `X-User`. A header `Remote-User` of the client itself is always removed. Default: none.

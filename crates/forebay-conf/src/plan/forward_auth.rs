@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Action, RequestField, Upstream};
+use super::{Action, RequestField, Template, Upstream};
 
 /// A server that permits or refuses each request of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +16,9 @@ pub struct ForwardAuth {
     pub copy: Vec<(String, String)>,
     /// The field of the server's answer that names the user. Default: none.
     pub user: Option<String>,
+    /// Parameters of the request to a server of FastCGI, SCGI or uwsgi. They replace those of
+    /// `server`. Default: none.
+    pub params: Vec<(String, Template)>,
     /// Changes to the fields of the request to this server.
     pub request_headers: Vec<RequestField>,
 }

@@ -7,9 +7,9 @@ use super::ajp::ajp;
 use super::app_server::{fastcgi, scgi, uwsgi};
 use super::effect::no_effect;
 use super::fields::request_headers;
-use super::template::Known;
+use super::template::{Known, template};
 use super::upstream::{Keys, of_route};
-use super::value::{is_token, required, text, time_above_zero};
+use super::value::{is_token, required, text, time_above_zero, variables};
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, Copied, File, OneOrMany, TextOr};
@@ -36,11 +36,19 @@ pub(super) fn forward_auth(
         TextOr::Table(table) => table,
     };
     let (server, target) = server(context, file, (&typed.span, table))?;
+    if let (Action::Proxy(_) | Action::Ajp(_), Some(at)) = (&server, table.params.values().next()) {
+        let help = "write `request_headers`: these servers get fields, and no parameters";
+        return Err(no_effect(&at.span, "params", "with `to` and `ajp`", help));
+    }
+    variables(&table.params)?;
+    let params = table.params.iter();
+    let params = params.map(|(name, at)| Ok((name.clone(), template(&at.value, at, known)?)));
     Ok(ForwardAuth {
         server,
         target,
         copy: table.copy.as_ref().map_or(Ok(Vec::new()), copied)?,
         user: table.user.as_ref().map(|at| field_name(&at.with(&at.value))).transpose()?,
+        params: params.collect::<Resolution<_>>()?,
         request_headers: request_headers(&table.request_headers, known)?,
     })
 }

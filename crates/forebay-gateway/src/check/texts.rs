@@ -107,6 +107,8 @@ fn templates(route: &Route) -> Vec<(&'static str, &Template)> {
         RequestChange::Set(value) | RequestChange::Add(value) => Some(("request_headers", value)),
         RequestChange::Remove => None,
     }));
+    let asked = route.access.forward_auth.iter().flat_map(|auth| &auth.params);
+    all.extend(asked.map(|(_, value)| ("forward_auth", value)));
     all
 }
 
@@ -116,7 +118,7 @@ const VARIABLES: [(&str, &str); 25] = [
     ("$binary_remote_addr", "{client}"),
     ("$document_uri", "{path}"),
     ("$host", "{host}"),
-    ("$http_host", "{host}"),
+    ("$http_host", "{host}{requested_port}"),
     ("$is_args", ""),
     ("$proxy_add_x_forwarded_for", ""),
     ("$query_string", "{query}"),
@@ -131,7 +133,7 @@ const VARIABLES: [(&str, &str); 25] = [
     ("$server_port", "{port}"),
     ("$ssl_client_s_dn", "{tls.subject}"),
     ("$uri", "{path}"),
-    ("%{HTTP_HOST}", "{host}"),
+    ("%{HTTP_HOST}", "{host}{requested_port}"),
     ("%{HTTPS}", "{scheme}"),
     ("%{QUERY_STRING}", "{query}"),
     ("%{REMOTE_ADDR}", "{client}"),

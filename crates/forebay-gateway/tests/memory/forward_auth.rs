@@ -474,6 +474,41 @@ fn a_server_of_any_protocol_decides() {
 }
 
 #[test]
+fn parameters_of_the_question_describe_the_request_of_the_client() {
+    for protocol in ["fastcgi", "scgi", "uwsgi"] {
+        let routes = format!(
+            "[[site.route]]\nproxy = \"http://10.0.0.1:3000\"\n[site.route.forward_auth]\n\
+             {protocol} = {{ to = \"10.0.0.2:9091\", mount = \"\", \
+             params = {{ REALM = \"shop\", FIXED = \"kept\" }} }}\npath = \"/auth\"\n\
+             copy = \"X-Groups\"\nparams = {{ REQUEST_METHOD = \"{{method}}\", \
+             REQUEST_URI = \"{{uri}}\", REALM = \"{{host}}{{requested_port}}\", \
+             GROUPS = \"{{header.X-Groups}}\" }}\n"
+        );
+        in_memory(&routes, async |world| {
+            let (asked, application) = (start_other(world, protocol), start_application(world));
+            let request = "POST /a/../b?c=d HTTP/1.1\r\nHost: h:81\r\nX-Groups: root\r\n\
+                           Cookie: user=ann\r\nContent-Length: 2\r\n\r\nno";
+            assert_eq!(world.ask(request).await.status(), 200, "{protocol}");
+            let told = asked.borrow_mut().pop().unwrap();
+            let told = told.replace(|c: char| c == '|' || c.is_control(), "");
+            for wanted in [
+                "REQUEST_METHODPOST",
+                "REQUEST_URI/b?c=d",
+                "REALMh:81",
+                "FIXEDkept",
+                "PATH_INFO/auth",
+            ] {
+                assert!(told.contains(wanted), "{protocol}, {wanted}: {told}");
+            }
+            for unwanted in ["REQUEST_METHODGET", "REQUEST_URI/auth", "REALMshop", "root"] {
+                assert!(!told.contains(unwanted), "{protocol}, {unwanted}: {told}");
+            }
+            assert_eq!(application.asked(), 1, "{protocol}");
+        });
+    }
+}
+
+#[test]
 fn a_script_that_decides_and_is_missing_opens_no_other_route() {
     let routes = "[[site.route]]\npath = \"/a\"\nfallback = true\n\
         fastcgi = { to = \"10.0.0.3:9000\", root = \"/nowhere\", scripts = \"*\" }\n\

@@ -576,7 +576,7 @@ fn one_script(
 
 /// CGI variables that Forebay sends by itself, each with the values of nginx that have the same
 /// effect. An empty list means all values, because other functions read these variables.
-const STANDARD: [(&str, &[&str]); 28] = [
+pub(super) const STANDARD: [(&str, &[&str]); 29] = [
     ("SCRIPT_FILENAME", &[]),
     ("SCRIPT_NAME", &[]),
     ("PATH_INFO", &[]),
@@ -602,6 +602,7 @@ const STANDARD: [(&str, &[&str]); 28] = [
     ("REDIRECT_STATUS", &[]),
     ("HTTP_PROXY", &[]),
     ("HTTP_HOST", &["$host", "$http_host"]),
+    ("SCGI", &["1"]),
     ("UWSGI_SCHEME", &["$scheme"]),
     ("AUTH_USER", &["$remote_user"]),
     ("HTTP_X_FORWARDED_PROTO", &["$http_x_forwarded_proto"]),

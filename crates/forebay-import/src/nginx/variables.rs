@@ -104,7 +104,7 @@ impl Variables<'_, '_> {
 
     /// Returns the value of a variable if exactly one `set` of the scope sets it, outside of `if`
     /// blocks. Otherwise returns `None`.
-    fn constant(&self, name: &str) -> Option<&str> {
+    pub fn constant(&self, name: &str) -> Option<&str> {
         let mut all = self.scope.every("set");
         let first = all.find(|set| set.arg(0).strip_prefix('$') == Some(name))?;
         let again = all.any(|set| set.arg(0).strip_prefix('$') == Some(name));

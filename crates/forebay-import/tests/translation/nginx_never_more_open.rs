@@ -1,7 +1,7 @@
 //! Translations of configurations of nginx whose rules a careless translation would lose. Each case
 //! was compared with the answers of nginx.
 
-use crate::support::{nginx, routes};
+use crate::support::{nginx, notes, routes};
 
 /// Returns the translation of a server with these directives.
 fn server(text: &str) -> String {
@@ -525,4 +525,78 @@ fn a_rule_of_an_inner_location_precedes_the_return_around_it() {
         let open = routes(&toml).iter().position(|route| route.contains("\"open\""));
         assert!(rule.is_some() && rule < open, "{outer}:\n{toml}");
     }
+}
+
+#[test]
+fn a_program_decides_by_the_parameters_that_nginx_sends_it() {
+    let with = |auth: &str| {
+        nginx(&format!(
+            "upstream one {{ server 10.0.0.1:9000; }} upstream two {{ server 10.0.0.1:9; server 10.0.0.2:9; }}\n\
+             server {{ listen 8080; server_name a.example; root /srv;\n\
+             location = /auth {{ internal; {auth} }}\n\
+             location / {{ auth_request /auth; set $asked $uri$is_args$args;\n\
+             auth_request_set $u $upstream_http_x_user; proxy_pass http://127.0.0.1:9; }} }}"
+        ))
+    };
+    for kind in ["fastcgi", "scgi", "uwsgi"] {
+        let param = |name: &str, value: &str| format!("{kind}_param {name} {value}; ");
+        let usual = [
+            param("QUERY_STRING", "$query_string"),
+            param("REQUEST_METHOD", "$request_method"),
+            param("REQUEST_URI", "$request_uri"),
+            param("DOCUMENT_URI", "$document_uri"),
+            param("CONTENT_LENGTH", "''"),
+            param("HTTPS", "\"$https if_not_empty\"").replace('"', ""),
+            param("REMOTE_ADDR", "$remote_addr"),
+            param("X_ORIGINAL_URI", "$asked"),
+            param("HOST", "$http_host"),
+            param("REALM", "shop"),
+        ]
+        .concat();
+        let mut lines = format!(
+            "{kind}_pass one; {kind}_pass_request_body off; {kind}_read_timeout 3s; {usual}"
+        );
+        if kind == "fastcgi" {
+            lines += "fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;";
+        }
+        let found = with(&lines);
+        let toml = &found.toml;
+        assert_eq!(notes(&found), [""; 0], "{toml}");
+        let auth = toml.split("forward_auth").nth(1).unwrap_or_else(|| panic!("{toml}"));
+        for wanted in [
+            format!("{kind} = {{ to = \"10.0.0.1:9000\""),
+            "path = \"/auth\"".into(),
+            "timeout = \"3s\"".into(),
+            "QUERY_STRING = \"\"".into(),
+            "REQUEST_METHOD = \"{method}\"".into(),
+            "REQUEST_URI = \"{uri}\"".into(),
+            "DOCUMENT_URI = \"/auth\"".into(),
+            "X_ORIGINAL_URI = \"{uri}\"".into(),
+            "HOST = \"{host}{requested_port}\"".into(),
+            "REALM = \"shop\"".into(),
+        ] {
+            assert!(auth.contains(&wanted), "{wanted}\n{toml}");
+        }
+        assert!(!auth.contains("REMOTE_ADDR") && !auth.contains("HTTPS"), "{toml}");
+        assert_eq!(auth.contains("SCRIPT_FILENAME = \"/srv/auth\""), kind == "fastcgi", "{toml}");
+        for closed in [
+            format!("{kind}_pass two;"),
+            format!("{kind}_pass $u;"),
+            format!("{kind}_pass one; {kind}_pass_request_headers off;"),
+            format!("{kind}_pass one; {}", param("A", "$arg_a")),
+            format!("{kind}_pass one; {}", param("A", "$unknown")),
+            format!("{kind}_pass one; {}", param("A", "$http_x if_not_empty")),
+            format!("set $asked /open; {kind}_pass one; {}", param("A", "$asked")),
+            format!("if ($cookie_out) {{ return 403; }} {kind}_pass one;"),
+        ] {
+            let toml = with(&closed).toml;
+            assert!(
+                !toml.contains("proxy =") && toml.contains("NOT TRANSLATED"),
+                "{closed}\n{toml}"
+            );
+        }
+    }
+    let found =
+        nginx("server { listen 8080; location / { scgi_param SCGI 1; scgi_pass 127.0.0.1:9; } }");
+    assert!(!found.toml.contains("SCGI ="), "{}", found.toml);
 }

@@ -5,6 +5,7 @@
 //! protocol that a route to backends may: over FastCGI, the fields are HTTP_X_FORWARDED_URI and so
 //! on.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use forebay_conf::{
@@ -13,6 +14,7 @@ use forebay_conf::{
 use forebay_net::fault::{Decline, Fault};
 use forebay_net::head::{Request, is_alike};
 use forebay_net::request_fields::RequestFields;
+use forebay_net::template::Escape;
 use forebay_server::exchange::{Exchange, Origin};
 use forebay_server::reply::{Captured, Keep, Length, Recorder};
 use forebay_wire::fields::of_lines;
@@ -145,6 +147,7 @@ impl ForwardAuth {
             // client's method and target.
             fields.change(&mut request);
         }
+        request.params = self.params(&request);
         request.become_get_for(self.settings.target.as_bytes());
         if !matches!(self.settings.server, conf::Action::Proxy(_)) {
             // Other servers than HTTP's get the path in parts, and the target in REQUEST_URI.
@@ -158,6 +161,25 @@ impl ForwardAuth {
         // A script that the server lacks must not let another route answer instead.
         outcome.map_err(|fault| fault.decline(Decline::No))?;
         captured.ok_or_else(|| Fault::us(500, "the server of forward_auth gave no answer"))
+    }
+
+    /// Returns all parameters of the question, which describe the client's request. `None` if the
+    /// server's own `params` are enough.
+    fn params(&self, request: &Request) -> Option<Rc<BTreeMap<String, String>>> {
+        if self.settings.params.is_empty() {
+            return None;
+        }
+        let mut params = match &self.settings.server {
+            conf::Action::Fastcgi(fastcgi) => fastcgi.params.clone(),
+            conf::Action::AppServer(server) => server.params.clone(),
+            _ => BTreeMap::new(),
+        };
+        for (name, template) in &self.settings.params {
+            let mut value = Vec::new();
+            request.fill(template, Escape::Field, &mut value);
+            params.insert(name.clone(), String::from_utf8_lossy(&value).into_owned());
+        }
+        Some(Rc::new(params))
     }
 
     /// Removes client fields that could claim a user, such as `X-Forwarded-User`. Also removes

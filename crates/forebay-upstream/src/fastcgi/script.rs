@@ -174,12 +174,13 @@ impl Script {
             ..request_data(request, content_length)
         };
         // Most routes have no `params`, and looking each name up costs 600 instructions.
-        if settings.params.is_empty() {
+        let params = request.params.as_deref().unwrap_or(&settings.params);
+        if params.is_empty() {
             cgi::variables(&variables, sink);
             self.append_as_nginx(request, settings, content_length, sink);
             return;
         }
-        with_params(&settings.params, sink, |sink| {
+        with_params(params, sink, |sink| {
             cgi::variables(&variables, sink);
             self.append_as_nginx(request, settings, content_length, sink);
         });
