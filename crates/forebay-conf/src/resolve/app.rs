@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::app_server::{PHP, mount, prefix, script_ends};
 use super::effect::{all_have_effect, no_effect, only_its_own};
+use super::mod_perl::mod_perl;
 use super::path::{directory, file, interpreter};
 use super::process::{LEAST_MEMORY, at_least, cgroup, limits, max_processes, watch};
 use super::program::program;
@@ -39,7 +40,7 @@ pub(super) fn app(
             file.parent().unwrap_or(context.base(&typed.span)).to_owned()
         }
         (AppKind::Wsgi { dir, .. }, None) => dir.clone(),
-        (AppKind::Php { root, .. }, None) => root.clone(),
+        (AppKind::Php { root, .. } | AppKind::ModPerl { root, .. }, None) => root.clone(),
         _ => context.base(&typed.span).to_owned(),
     };
     let fewest = match kind {
@@ -114,6 +115,7 @@ fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Reso
             let typed = required(&typed.file, span, "file", "\"app.psgi\"")?;
             AppKind::Psgi { file: file(context, typed)? }
         }
+        Kind::ModPerl => mod_perl(context, typed)?,
         Kind::Wsgi => wsgi(context, typed)?,
         Kind::Rack => rack(context, typed)?,
         Kind::Asgi => asgi(context, typed)?,
@@ -284,7 +286,7 @@ const PERL_MODES: [(&str, PerlMode); 5] = [
 /// Returns the items of `preload`: absolute paths of Perl files, and names of modules such as
 /// `CGI`. In the modes `fork` and `cgi`, the key `preload` is an error, because each script has its
 /// own process.
-fn preload(
+pub(super) fn preload(
     context: &Context<'_>,
     typed: &file::App,
     mode: &Option<At<String>>,

@@ -1,0 +1,114 @@
+//! Resolves the keys of an application of kind `mod-perl` to the directives of mod_perl.
+
+use super::app::preload;
+use super::path::directory;
+use super::value::text;
+use super::{Context, Resolution};
+use crate::error::Problem;
+use crate::file::{self, At, OneOrMany, Table};
+use crate::plan::AppKind;
+use crate::suggest;
+
+/// The options of PerlOptions that a handler can notice.
+const OPTIONS: [&str; 5] =
+    ["GlobalRequest", "SetupEnv", "ParseHeaders", "MergeHandlers", "Autoload"];
+const SWITCHES: [&str; 5] = ["-T", "-t", "-w", "-W", "-X"];
+
+pub(super) fn mod_perl(context: &Context<'_>, typed: &At<Table<file::App>>) -> Resolution<AppKind> {
+    let root = match typed.root.as_ref().or(typed.dir.as_ref()) {
+        Some(dir) => directory(context, dir)?,
+        None => context.base(&typed.span).to_owned(),
+    };
+    let mut directives = Vec::new();
+    let mut add = |directive: &str, arguments: Vec<String>| {
+        directives.push(std::iter::once(directive.to_owned()).chain(arguments).collect());
+    };
+    if let Some(at) = &typed.handler {
+        add("PerlResponseHandler", each(at, handler)?);
+    }
+    for (directive, at) in typed.phases.all() {
+        add(directive, each(at, handler)?);
+    }
+    for (name, at) in &typed.set_var {
+        let values = each(at, |at| Ok(at.value.clone()))?;
+        add("PerlSetVar", std::iter::once(name.clone()).chain(values).collect());
+    }
+    if let Some(at) = &typed.options {
+        add("PerlOptions", each(at, option)?);
+    }
+    if let Some(auth) = &typed.auth {
+        for (directive, at) in [("AuthType", &auth.type_), ("AuthName", &auth.name)] {
+            if let Some(at) = at {
+                add(directive, vec![text(at)?.to_owned()]);
+            }
+        }
+        let require =
+            super::value::required(&auth.require, &auth.span, "require", "\"valid-user\"")?;
+        add("Require", each(require, |at| Ok(text(at)?.to_owned()))?);
+    }
+    Ok(AppKind::ModPerl {
+        root,
+        preload: preload(context, typed, &None)?,
+        switches: typed.switches.as_ref().map_or(Ok(Vec::new()), |at| each(at, switch))?,
+        pass_env: typed.pass_env.as_ref().map_or(Ok(Vec::new()), |at| each(at, variable))?,
+        directives,
+    })
+}
+
+fn each(
+    at: &At<OneOrMany<String>>,
+    check: fn(&At<&String>) -> Resolution<String>,
+) -> Resolution<Vec<String>> {
+    at.items().iter().map(check).collect()
+}
+
+/// Checks the name of a handler: a module, a function, or a class and a method.
+fn handler(at: &At<&String>) -> Resolution<String> {
+    let is_name = |part: &str| {
+        part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    let (class, method) = at.value.split_once("->").unwrap_or((at.value, "handler"));
+    let class = class.trim_start_matches(['+', '$']);
+    if class.split("::").all(is_name) && is_name(method) {
+        return Ok(at.value.clone());
+    }
+    let message = format!("\"{}\" does not name a handler", at.value);
+    Err(Problem::new(&at.span, message).help(
+        "write a module (\"My::Handler\"), a function (\"My::Handler::page\") or a method \
+         (\"My::Handler->page\")",
+    ))
+}
+
+fn option(at: &At<&String>) -> Resolution<String> {
+    let name = at.value.trim_start_matches(['+', '-']);
+    if OPTIONS.contains(&name) {
+        return Ok(at.value.clone());
+    }
+    let problem = Problem::new(&at.span, format!("mod_perl has no option \"{name}\" for handlers"));
+    let problem =
+        problem.help(format!("write {}, with + or - before", suggest::list(OPTIONS, "or", '"')));
+    Err(match suggest::nearest(name, OPTIONS) {
+        Some(meant) => problem.label(format!("did you mean \"{meant}\"?")),
+        None => problem,
+    })
+}
+
+fn switch(at: &At<&String>) -> Resolution<String> {
+    if SWITCHES.contains(&at.value.as_str()) {
+        return Ok(at.value.clone());
+    }
+    let (what, help) = match at.value.strip_prefix("-I") {
+        Some(_) => ("directories of modules have a key of their own", "write them as `lib`"),
+        None => ("this switch of perl cannot be set here", "the switches are -T, -t, -w, -W, -X"),
+    };
+    Err(Problem::new(&at.span, what).help(help))
+}
+
+fn variable(at: &At<&String>) -> Resolution<String> {
+    if at.value.is_empty() || at.value.contains(['=', '\0']) {
+        let message = format!("\"{}\" cannot name a variable", at.value);
+        return Err(Problem::new(&at.span, message).help("write a name such as \"ORACLE_HOME\""));
+    }
+    Ok(at.value.clone())
+}
