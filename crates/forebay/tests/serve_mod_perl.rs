@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::{fs, iter};
@@ -14,22 +15,24 @@ use forebay_testkit::stream::Address;
 use support::{Forebay, serve};
 
 /// Paths with queries, and what the request has besides: a method, `POST:n` for a body
-/// of n bytes, `LINES:a|b` for lines, or a field.
+/// of n bytes, `LINES:a|b` for lines, `FORM:text`, `SOAP:method`,
+/// or a field.
 const ROWS: &str = include_str!("mod_perl/rows.txt");
+const APACHE: &str = include_str!("mod_perl/apache.conf");
 /// The rows that differ from mod_perl: the row, and the reason.
 const DIFFERENCES: &str = include_str!("mod_perl/differences.txt");
 
 #[test]
 fn handlers_answer_as_under_apache() {
     let forebay = forebay();
-    let ours = answers(&forebay.address.into());
+    let ours = answers(&forebay.address.into(), ROWS);
     for text in ["a reason to die", "logged by log_error", "logged by the server"] {
         assert!(forebay.output().contains(text), "the log has {text:?}");
     }
     assert!(!ours.iter().any(|answer| answer.contains("a reason to die")), "{ours:?}");
     forebay.stop();
-    let Some(apache) = apache() else { return };
-    let theirs = answers(apache.address());
+    let Some(apache) = apache(APACHE) else { return };
+    let theirs = answers(apache.address(), ROWS);
     let mut wrong = Vec::new();
     for (row, (ours, theirs)) in iter::zip(ROWS.lines(), iter::zip(&ours, &theirs)) {
         let reason =
@@ -50,13 +53,13 @@ fn handlers_answer_as_under_apache() {
 #[test]
 fn an_imported_configuration_answers_the_same() {
     let typed = forebay();
-    let expected = answers(&typed.address.into());
+    let expected = answers(&typed.address.into(), ROWS);
     typed.stop();
     let folder = Folder::new();
     copy_files(&folder);
     let dir = folder.path().to_str().unwrap().to_owned();
     let listen = "127.0.0.1:8080";
-    let conf = format!("Listen {listen}\nServerName localhost\n{}", apache_conf(&dir));
+    let conf = format!("Listen {listen}\nServerName localhost\n{}", in_directory(APACHE, &dir));
     let file = folder.write("apache.conf", conf);
     let out = Command::new(support::program()).args(["import", "apache"]).arg(file).output();
     let text = String::from_utf8(out.unwrap().stdout).unwrap();
@@ -64,11 +67,39 @@ fn an_imported_configuration_answers_the_same() {
     let kind = "kind = \"mod-perl\"";
     let text = text.replace(listen, "127.0.0.1:0").replace(kind, &format!("{kind}\nworkers = 1"));
     let imported = serve(folder, &text);
-    let answers = answers(&imported.address.into());
+    let answers = answers(&imported.address.into(), ROWS);
     for (row, (ours, expected)) in iter::zip(ROWS.lines(), iter::zip(&answers, &expected)) {
         assert_eq!(ours, expected, "{row}\n{text}");
     }
     imported.stop();
+}
+
+/// HTML::Mason, Apache2_4::AuthCookie and SOAP::Lite, as Debian has them.
+#[test]
+fn applications_of_debian_answer_as_under_apache() {
+    let packages = [
+        ("HTML::Mason", "libhtml-mason-perl"),
+        ("Apache::AuthCookie::Util", "libapache2-authcookie-perl"),
+        ("SOAP::Lite", "libsoap-lite-perl"),
+    ];
+    if !packages.iter().all(|(module, package)| peer::has_perl(module, package)) {
+        return;
+    }
+    let rows = include_str!("mod_perl/applications.txt");
+    let folder = Folder::new();
+    copy_files(&folder);
+    let dir = folder.path().to_str().unwrap().to_owned();
+    let forebay = serve(folder, &in_directory(include_str!("mod_perl/applications.toml"), &dir));
+    let ours = answers(&forebay.address.into(), rows);
+    let log = forebay.output();
+    forebay.stop();
+    let Some(apache) = apache(include_str!("mod_perl/applications.conf")) else { return };
+    let theirs = answers(apache.address(), rows);
+    for (row, (ours, theirs)) in iter::zip(rows.lines(), iter::zip(&ours, &theirs)) {
+        assert_eq!(ours, theirs, "{row}\n{log}");
+    }
+    assert!(ours.iter().any(|answer| answer.contains("secret page")), "{ours:?}");
+    assert!(ours.iter().any(|answer| answer.contains(">42<")), "{ours:?}");
 }
 
 #[test]
@@ -129,6 +160,78 @@ fn a_handler_that_misbehaves_ends_its_own_request_only() {
     forebay.stop();
 }
 
+#[test]
+fn forms_and_cookies_are_read_as_by_libapreq2() {
+    let forebay = forebay();
+    let address: Address = forebay.address.into();
+    let text = |row: &str| ask(&address, row).text().to_owned();
+    assert_eq!(
+        text("/f/params?a=1&a=2;b=x%20y+z"),
+        "names a b\na (1),(2) (1)\nnone  undef\nbody  uri /f/params again (1),(2)\n\
+         APR::Table a=1,2|a=1,2|b=x y z\n"
+    );
+    assert_eq!(
+        form(&address, "/f/params?a=1", "application/x-www-form-urlencoded", b"a=9&c=%41+b&d"),
+        "names a c d\na (1),(9) (1)\nnone  undef\nbody (9) uri /f/params again (1),(9)\n\
+         APR::Table a=1,9|a=1,9|c=A b|d=\n"
+    );
+    let cookies = ask(&address, "/f/cookies Cookie=e=%22f+g");
+    assert_eq!(
+        cookies.headers_named("Set-Cookie"),
+        ["sid=a+b&c%26d; path=/shop; domain=.example.org; secure; HttpOnly"]
+    );
+    let multipart = "multipart/form-data; boundary=\"b-b\"";
+    let part = |name: &str, file: &str, content: &[u8]| {
+        let head = format!(
+            "--b-b\r\nContent-Disposition: form-data; name=\"{name}\"{file}\r\n\
+             Content-Type: text/x-own; charset=x\r\n\r\n"
+        );
+        [head.as_bytes(), content, b"\r\n"].concat()
+    };
+    // An upload that stays in memory, and one that goes to a file. Both have almost delimiters.
+    for size in [3, 70_000, 300_000, 2_000_000] {
+        let content = [b"first\n\r\n--b-\r\n-".as_slice(), &vec![b'y'; size]].concat();
+        let body = [
+            part("text", "", b"hello"),
+            part("up", "; filename=\"a \\\"b.txt\"", &content),
+            b"--b-b--\r\n".to_vec(),
+        ];
+        let length = content.len();
+        let sum = content.iter().map(|&byte| u64::from(byte)).sum::<u64>();
+        assert_eq!(
+            form(&address, "/f/uploads", multipart, &body.concat()),
+            format!(
+                "text (hello)\nup a \"b.txt text/x-own {length} {length} {sum}\nline 6 name temporary\n"
+            )
+        );
+    }
+    let many = (0..20_000).flat_map(|_| part("n", "", b"v")).collect::<Vec<u8>>();
+    for (body, answer) in [
+        (b"".as_slice(), "malformed"),
+        (b"--b-b", "malformed"),
+        (b"--b-b\r\nno head", "malformed"),
+        (b"--b-b\r\n\r\nunnamed\r\n--b-b--", "undef  read"),
+        (&many, "larger"),
+        (&[b'x'; 101], "larger"),
+    ] {
+        let seen = form(&address, "/f/limited", multipart, body);
+        assert!(seen.contains(answer), "{:?}: {seen}", body.escape_ascii().to_string());
+    }
+    assert!(!form(&address, "/f/params", multipart, &many).contains("names"), "too many parts");
+    forebay.stop();
+}
+
+fn form(address: &Address, path: &str, kind: &str, body: &[u8]) -> String {
+    let mut client = Client::connect(address);
+    client.send(format!(
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: {kind}\r\n\
+         Content-Length: {}\r\n\r\n",
+        body.len()
+    ));
+    client.send(body);
+    String::from_utf8_lossy(&client.reply().body).into_owned()
+}
+
 fn forebay() -> Forebay {
     let folder = Folder::new();
     copy_files(&folder);
@@ -136,25 +239,34 @@ fn forebay() -> Forebay {
 }
 
 fn copy_files(folder: &Folder) {
-    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mod_perl/lib");
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let name = entry.file_name().into_string().unwrap();
-        folder.write(&format!("lib/{name}"), fs::read_to_string(entry.path()).unwrap());
+    let data = folder.path().join("data");
+    fs::create_dir(&data).unwrap();
+    fs::set_permissions(&data, fs::Permissions::from_mode(0o777)).unwrap();
+    for dir in ["lib", "docs", "docs/perl", "docs/mason", "docs/private"] {
+        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mod_perl").join(dir);
+        for entry in fs::read_dir(from).unwrap() {
+            let entry = entry.unwrap();
+            let name = format!("{dir}/{}", entry.file_name().into_string().unwrap());
+            if entry.file_type().unwrap().is_dir() {
+            } else if name.ends_with(".pl") && !name.ends_with("closed.pl") {
+                folder.script(&name, fs::read(entry.path()).unwrap());
+            } else {
+                folder.write(&name, fs::read(entry.path()).unwrap());
+            }
+        }
     }
-    folder.write("docs/file.txt", "contents of a file");
 }
 
-fn apache_conf(dir: &str) -> String {
-    include_str!("mod_perl/apache.conf").replace("{dir}", dir)
+fn in_directory(conf: &str, dir: &str) -> String {
+    conf.replace("{dir}", dir)
 }
 
 /// Starts Apache with one process, so that each request comes to the process of the one before.
-fn apache() -> Option<Peer> {
+fn apache(conf: &str) -> Option<Peer> {
     let folder = Folder::new();
     copy_files(&folder);
     let dir = folder.path().to_str().unwrap().to_owned();
-    let conf = apache_conf(&dir);
+    let conf = in_directory(conf, &dir);
     let modules = ["authn_core", "authz_user", "auth_basic", "mime", "dir", "perl"];
     let peer = peer::apache(&modules, &conf);
     KEPT.with(|kept| kept.borrow_mut().push(folder));
@@ -165,22 +277,31 @@ thread_local! {
     static KEPT: std::cell::RefCell<Vec<Folder>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
-fn answers(address: &Address) -> Vec<String> {
-    ROWS.lines().map(|row| describe(&ask(address, row))).collect()
+fn answers(address: &Address, rows: &str) -> Vec<String> {
+    rows.lines().map(|row| describe(&ask(address, row))).collect()
 }
 
 fn ask(address: &Address, row: &str) -> Reply {
     let mut words = row.split(' ');
     let path = words.next().unwrap_or_default();
     let (mut method, mut body, mut fields) = ("GET", None, String::new());
+    let mut kind = "text/plain";
     for word in words {
         if let Some(length) = word.strip_prefix("POST:") {
             let length: usize = length.parse().unwrap();
             body = Some((0..length).map(|at| char::from(b'a' + (at % 23) as u8)).collect());
+        } else if let Some(form) = word.strip_prefix("FORM:") {
+            kind = "application/x-www-form-urlencoded";
+            body = Some(form.to_owned());
+        } else if let Some(method) = word.strip_prefix("SOAP:") {
+            kind = "text/xml";
+            fields.push_str(&format!("SOAPAction: \"Counter#{method}\"\r\n"));
+            body = Some(soap(method));
         } else if let Some(lines) = word.strip_prefix("LINES:") {
             body = Some(lines.replace('|', "\n"));
         } else if let Some((name, value)) = word.split_once('=') {
-            fields.push_str(&format!("{name}: {}\r\n", value.replace('_', " ")));
+            fields
+                .push_str(&format!("{name}: {}\r\n", value.replace('_', " ").replace("%5f", "_")));
         } else {
             method = word;
         }
@@ -192,11 +313,21 @@ fn ask(address: &Address, row: &str) -> Reply {
     );
     if let Some(body) = &body {
         let body: &String = body;
-        head.push_str(&format!("Content-Type: text/plain\r\nContent-Length: {}\r\n", body.len()));
+        head.push_str(&format!("Content-Type: {kind}\r\nContent-Length: {}\r\n", body.len()));
     }
     let mut client = Client::connect(address);
     client.send(format!("{head}\r\n{}", body.unwrap_or_default()));
     if method == "HEAD" { client.reply_to_head() } else { client.reply() }
+}
+
+/// Returns a call of SOAP with the numbers 40 and 2.
+fn soap(method: &str) -> String {
+    format!(
+        "<?xml version=\"1.0\"?><soap:Envelope xmlns:soap=\"http://schemas.xmlsoap.org/soap/envelope/\" \
+         xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\" \
+         xmlns:xsd=\"http://www.w3.org/2001/XMLSchema\"><soap:Body><{method} xmlns=\"Counter\">\
+         <a xsi:type=\"xsd:int\">40</a><b xsi:type=\"xsd:int\">2</b></{method}></soap:Body></soap:Envelope>"
+    )
 }
 
 /// Returns the parts of a reply that come from the handler. Error pages come from the server.

@@ -150,6 +150,10 @@ sub path_info {
 
 sub content_type {
     my $r = &request_of;
+    if (@_ && !defined wantarray) {    # no need to find out the type of the file
+        $r->{content_type} = $_[0];
+        return;
+    }
     my $before = exists $r->{content_type} ? $r->{content_type} : Forebay::Phases::type_of($r);
     if (@_) {
         $r->{content_type} = $_[0];
@@ -233,25 +237,32 @@ sub fields_of {
 # Variables that the host itself uses, and those that say what mod_perl works out by itself.
 my $INTERNAL = qr/\A(?:psgi|FOREBAY_)/;
 
+# Returns the variables that follow from what the phases have found; undef for one that is unset.
+sub variables {
+    my ($r) = @_;
+    my $path_info = $r->path_info;
+    my $name = $r->{uri};
+    if ($path_info ne '' && length $path_info <= length $name) {
+        substr $name, -length $path_info, length $path_info, '';
+    }
+    my $has_info = $path_info ne '';
+    return {
+        SCRIPT_NAME => $name, SCRIPT_FILENAME => $r->filename,
+        PATH_INFO => $has_info ? $path_info : undef,
+        PATH_TRANSLATED => $has_info ? Forebay::ModPerl::document_root() . $path_info : undef,
+        REQUEST_METHOD => $r->{method}, QUERY_STRING => $r->{args} // '',
+        defined $r->{user} ? (REMOTE_USER => $r->{user}) : (),
+        defined $r->{ap_auth_type} ? (AUTH_TYPE => $r->{ap_auth_type}) : (),
+    };
+}
+
 sub subprocess_env {
     my $r = &request_of;
     if (!$r->{subprocess_env}) {
         my $table = $r->{subprocess_env} = APR::Table->new;
-        my %env = %{ $r->{env} };
-        my $path_info = $r->path_info;
-        my $name = $r->{uri};
-        if ($path_info ne '' && length $path_info <= length $name) {
-            substr $name, -length $path_info, length $path_info, '';
-        }
-        @env{qw(SCRIPT_NAME SCRIPT_FILENAME PATH_INFO)} = ($name, $r->filename, $path_info);
-        delete $env{PATH_INFO} if $path_info eq '';
-        $env{PATH_TRANSLATED} = Forebay::ModPerl::document_root() . $path_info if $path_info ne '';
-        $env{REQUEST_METHOD} = $r->{method};
-        $env{QUERY_STRING} = $r->{args} // '';
-        $env{REMOTE_USER} = $r->{user} if defined $r->{user};
-        $env{AUTH_TYPE} = $r->{ap_auth_type} if defined $r->{ap_auth_type};
+        my %env = (%{ $r->{env} }, %{ $r->variables });
         @env{qw(MOD_PERL MOD_PERL_API_VERSION)} = ($Forebay::ModPerl::VERSION, 2);
-        $table->add($_, $env{$_}) for sort grep { !/$INTERNAL/ } keys %env;
+        $table->add($_, $env{$_}) for sort grep { defined $env{$_} && !/$INTERNAL/ } keys %env;
     }
     return table_of($r, 'subprocess_env', @_);
 }

@@ -106,9 +106,55 @@ sub is_threaded { 0 }
 sub show { 'Prefork' }
 sub query { 0 }
 
+# A view of the settings: the lines that Apache's configuration would have.
+package Apache2::Directive;
+
+sub conftree { bless {}, __PACKAGE__ }
+
+sub lookup {
+    my ($self, $name) = @_;
+    my %lines = (
+        User => scalar getpwuid $>, Group => scalar getgrgid $) + 0,
+        DocumentRoot => Forebay::ModPerl::document_root(),
+        ServerName => Apache2::ServerRec->server_hostname,
+    );
+    my ($found) = grep { lc eq lc $name } keys %lines;
+    return defined $found ? $lines{$found} : Forebay::ModPerl::directive($name);
+}
+
+sub as_hash { {} }
+sub as_string { '' }
+sub first_child { undef }
+sub next { undef }
+sub parent { undef }
+
+# The page of this process; modules add their own pages.
+package Apache2::Status;
+
+my %items;
+
+sub menu_item {
+    my (undef, $name, $title, $function) = @_;
+    $items{$name} = [$title, $function];
+}
+
+sub handler : method {
+    my ($class, $r) = @_;
+    my ($name) = ($r->args // '') =~ /\A(\w+)/;
+    $r->content_type('text/html; charset=utf-8');
+    my $item = defined $name ? $items{$name} : undef;
+    my @lines = $item ? @{ $item->[1]->($r, undef) || [] } : (
+        '<ul>', (map { qq{<li><a href="?$_">} . Forebay::ModPerl::escaped($items{$_}[0]) . '</a></li>' } sort keys %items),
+        '</ul><h2>Loaded modules</h2><ul>',
+        (map { '<li>' . Forebay::ModPerl::escaped($_) . '</li>' } sort keys %INC), '</ul>');
+    $r->print(map { "$_\n" } '<!DOCTYPE html><title>Perl</title>',
+        Forebay::ModPerl::escaped("Perl $^V, process $$"), @lines);
+    return 0;
+}
+
 package Apache2::ServerUtil;
 
 $INC{$_} = __FILE__
-    for map { "Apache2/$_.pm" } qw(ServerUtil Process Module MPM);
+    for map { "Apache2/$_.pm" } qw(ServerUtil Process Module MPM Directive Status);
 
 1;

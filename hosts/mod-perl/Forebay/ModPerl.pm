@@ -21,7 +21,7 @@ BEGIN {
     $mod_perl2::VERSION_TRIPLET = '2.0.12';
     $Apache2::__T = ${^TAINT} ? 1 : 0;
     $INC{$_} = __FILE__ for qw(mod_perl.pm mod_perl2.pm Apache2.pm APR.pm APR/Error.pm
-        Apache2/SubRequest.pm Apache2/XSLoader.pm APR/XSLoader.pm);
+        Apache2/XSLoader.pm APR/XSLoader.pm);
     @ENV{qw(MOD_PERL MOD_PERL_API_VERSION GATEWAY_INTERFACE)} = ($VERSION, 2, 'CGI/1.1');
     %options = (SetupEnv => 1, GlobalRequest => 1);
     # Errors of wrong calls name the line of the caller.
@@ -29,7 +29,7 @@ BEGIN {
         APR::Table Forebay::Constants Forebay::Entries Forebay::ModPerl Forebay::Phases);
     # Parts of mod_perl that are not here. Those of an installed mod_perl would need Apache.
     my %missing = map { ("$_.pm" => 1) } qw(Apache2/Build Apache2/CmdParms Apache2/Command
-        Apache2/Directive Apache2/Filter Apache2/FilterRec Apache2/HookRun Apache2/ParseSource
+        Apache2/Filter Apache2/FilterRec Apache2/HookRun Apache2/ParseSource
         Apache2/PerlSections Apache2/Provider Apache2/SourceTables Apache2/SubProcess
         Apache2/compat APR/Brigade APR/Bucket APR/BucketAlloc APR/BucketType APR/IpSubnet
         APR/PerlIO APR/Socket APR/ThreadMutex APR/ThreadRWLock ModPerl/MethodLookup
@@ -83,6 +83,7 @@ sub load {
 }
 
 my $worker = $$;
+our $started = time;
 
 END {
     if ($$ == $worker && $home) {
@@ -133,7 +134,7 @@ sub answer {
     $^T = time;
     my $output = Forebay::Output->new($env);
     my $r = Apache2::RequestRec::received($env, $output);
-    inherit_environment($env);
+    inherit_environment($env, $r);
     *STDIN = *{ $env->{'psgi.input'} }{IO};
     $Apache2::RequestRec::current = $r;
     my $served = eval { Forebay::Phases::serve($r) };
@@ -144,7 +145,7 @@ sub answer {
         die $error;
     }
     my $response = $output->finish($served);
-    if (Forebay::Phases::of_all('PerlLogHandler') && has_more($r)) {
+    if (has_more($r)) {
         push @{ $env->{'psgix.cleanup.handlers'} }, sub { finish($r) };
     }
     else { release($r) }
@@ -158,7 +159,7 @@ sub has_more {
         return 1 if $each->{pool} && @{ $each->{pool}{cleanups} };
         return 1 if $each->{connection} && $each->{connection}{pool};
         for (qw(PerlLogHandler PerlCleanupHandler)) {
-            return 1 if @{ $each->{handlers}{$_} || Forebay::Phases::of_all($_) };
+            return 1 if Forebay::Phases::has($each, $_);
         }
     }
     return 0;
@@ -200,32 +201,68 @@ sub is_aborted { !ref $_[0] && $_[0] eq "the client has left\n" }
 
 # ---- the environment ----
 
-# Gives %ENV the variables of this request, and takes away those of the one before.
+my (@set_names, $set_values, %set);    # %ENV as this file has set it, to see what handlers change
+
+# Gives %ENV the variables of this request, and takes away those of the one before. The checks cost
+# a tenth of setting all variables.
 sub inherit_environment {
-    my ($env) = @_;
+    my ($env, $r) = @_;
     if (!@psgi_names) {
         @psgi_names = grep { /\A(?:psgi|FOREBAY_)/ } keys %$env;
         push @psgi_names, 'psgix.io', 'psgix.harakiri.commit';
-        %inherited = %ENV;
+        %inherited = (%ENV, MOD_PERL => $VERSION, MOD_PERL_API_VERSION => 2);
     }
-    my %wanted = (%inherited, $options{SetupEnv} ? %$env : ());
-    delete @wanted{@psgi_names};
-    @wanted{qw(MOD_PERL MOD_PERL_API_VERSION)} = ($VERSION, 2);
     no warnings 'uninitialized';
-    for (keys %wanted) { $ENV{$_} = $wanted{$_} if !exists $ENV{$_} || $ENV{$_} ne $wanted{$_} }
-    delete @ENV{ grep { !exists $wanted{$_} } keys %ENV } if keys %ENV != keys %wanted;
+    my $is_as_set = @set_names == keys %ENV && join("\0", @ENV{@set_names}) eq $set_values;
+    if (!$options{SetupEnv}) {
+        return if $is_as_set;
+        set_variables(\%inherited);
+        return;
+    }
+    my %wanted = %$env;
+    delete @wanted{@psgi_names};
+    # Unless a handler may still change the path, its variables are known.
+    my $own = Forebay::Phases::may_change_path($r) ? {} : $r->variables;
+    %wanted = (%inherited, %wanted, %$own);
+    delete @wanted{ grep { !defined $own->{$_} } keys %$own };
+    if (!$is_as_set || keys %set != keys %wanted) { set_variables(\%wanted) }
+    else {
+        my $changes;
+        for (keys %wanted) {
+            next if exists $set{$_} && $set{$_} eq $wanted{$_};
+            return set_variables(\%wanted) if !exists $set{$_};
+            $ENV{$_} = $set{$_} = $wanted{$_};
+            $changes = 1;
+        }
+        $set_values = join "\0", @ENV{@set_names} if $changes;
+    }
+}
+
+sub set_variables {
+    my ($wanted) = @_;
+    %ENV = %set = %$wanted;
+    @set_names = keys %ENV;
+    $set_values = join "\0", @ENV{@set_names};
 }
 
 # Tells %ENV what the phases before the response have found.
 sub set_environment {
     my ($r) = @_;
     return if !$options{SetupEnv};
-    my $table = $r->subprocess_env;
-    no warnings 'uninitialized';
-    for (@{ APR::Table::entries($table)->{list} }) {
-        $ENV{ $_->[1] } = $_->[2] if !exists $ENV{ $_->[1] } || $ENV{ $_->[1] } ne $_->[2];
+    if ($r->{subprocess_env}) {
+        for (@{ APR::Table::entries($r->{subprocess_env})->{list} }) {
+            $ENV{ $_->[1] } = $_->[2] if !exists $ENV{ $_->[1] } || $ENV{ $_->[1] } ne $_->[2];
+        }
     }
-    delete $ENV{PATH_INFO} if $r->path_info eq '';
+    return if !$r->{prev} && !defined $r->{user} && !Forebay::Phases::may_change_path($r);
+    my $own = $r->variables;
+    for (keys %$own) {
+        if (!defined $own->{$_}) { delete $ENV{$_} if exists $ENV{$_} }
+        elsif (!exists $ENV{$_} || $ENV{$_} ne $own->{$_}) { $ENV{$_} = $own->{$_} }
+    }
+    if ($r->{prev}) {
+        for (grep { /\AREDIRECT_/ } keys %{ $r->{env} }) { $ENV{$_} = $r->{env}{$_} }
+    }
 }
 
 # Restores what handlers may have changed in the process.

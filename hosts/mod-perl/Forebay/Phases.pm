@@ -43,6 +43,21 @@ sub of_all {
     return $configured{$phase} ||= [];
 }
 
+# Returns true if a request has handlers of a phase.
+sub has {
+    my ($r, $phase) = @_;
+    my $list = $r->{handlers} && $r->{handlers}{$phase} || $configured{$phase};
+    return $list && @$list;
+}
+
+# Returns true if a phase before the response has handlers, which may set the path or the method.
+sub may_change_path {
+    my ($r) = @_;
+    return scalar grep { has($r, $_) } qw(PerlPostReadRequestHandler PerlInitHandler PerlTransHandler
+        PerlMapToStorageHandler PerlHeaderParserHandler PerlAccessHandler PerlAuthenHandler
+        PerlAuthzHandler PerlTypeHandler PerlFixupHandler);
+}
+
 # Returns the handler that `$what` names: a function, or a text as in Apache's configuration. Its
 # module is loaded when it is first needed.
 sub resolved {
@@ -177,6 +192,7 @@ sub prepare {
     return $status if $status != $OK && $status != $DECLINED;
     $status = run($r, 'PerlMapToStorageHandler');
     return $status if $status != $OK && $status != $DECLINED;
+    return $OK if !is_inside($r);
     if (!$r->{main}) {
         $status = run($r, 'PerlHeaderParserHandler', 1);
         return $status if $status != $OK;
@@ -186,6 +202,14 @@ sub prepare {
     $status = run($r, 'PerlTypeHandler');
     return $status if $status != $OK && $status != $DECLINED;
     return run($r, 'PerlFixupHandler', 1);
+}
+
+# Returns true if a path belongs to the application. Redirects may lead to other paths of the site:
+# these are files, for which the application's handlers are not configured.
+sub is_inside {
+    my ($r) = @_;
+    my $location = $r->{location};
+    return index("$r->{uri}/", "$location/") == 0;
 }
 
 # Runs the phases that decide whether the client may.
@@ -223,6 +247,7 @@ sub respond {
     my ($r) = @_;
     local $Apache2::RequestRec::current = $r;
     Forebay::ModPerl::set_environment($r);
+    return send_file($r) if !is_inside($r);
     $r->{parses_headers} = 1 if Forebay::ModPerl::has_option('ParseHeaders');
     my $status = run($r, 'PerlResponseHandler');
     if ($status == $OK && defined $r->{local_redirect} && $r->{status} == 200) {
@@ -266,7 +291,7 @@ sub refuse {
     my $location = $r->headers_out->get('Location');
     $r->{headers_out} = $r->{err_headers_out} || APR::Table->new;
     delete $r->{err_headers_out};
-    delete @$r{qw(content_encoding content_languages no_cache)};
+    delete @$r{qw(content_encoding content_languages)};
     if (defined $custom && $custom =~ m{\A[a-z][a-z0-9+.-]*://}i) {
         ($r->{status}, $location, $custom) = (302, $custom, undef);
     }

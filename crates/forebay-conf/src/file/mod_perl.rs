@@ -63,13 +63,13 @@ impl Phases {
 /// What handlers of the phases `authen` and `authz` find as AuthType, AuthName and Require.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["require"]))]
 pub struct PerlAuth {
     /// AuthType, such as "Basic" or the name of a module. Default: none.
     #[serde(rename = "type")]
     pub type_: Option<At<String>>,
     /// AuthName: the realm. Default: none.
     pub name: Option<At<String>>,
-    /// Require: who may, such as "valid-user" or ["user anna", "group staff"].
+    /// Require: who may, such as "valid-user" or ["user anna", "group staff"]. Default: nobody has
+    /// to log in; the phases authen and authz do not run.
     pub require: Option<At<OneOrMany<String>>>,
 }

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::app_server::{PHP, mount, prefix, script_ends};
-use super::effect::{all_have_effect, no_effect, only_its_own};
-use super::mod_perl::mod_perl;
+use super::effect::{all_have_effect, only_its_own};
+use super::mod_perl::{mod_perl, preload};
 use super::path::{directory, file, interpreter};
 use super::process::{LEAST_MEMORY, at_least, cgroup, limits, max_processes, watch};
 use super::program::program;
@@ -282,34 +282,6 @@ const PERL_MODES: [(&str, PerlMode); 5] = [
     ("fork", PerlMode::Fork),
     ("cgi", PerlMode::Cgi),
 ];
-
-/// Returns the items of `preload`: absolute paths of Perl files, and names of modules such as
-/// `CGI`. In the modes `fork` and `cgi`, the key `preload` is an error, because each script has its
-/// own process.
-pub(super) fn preload(
-    context: &Context<'_>,
-    typed: &file::App,
-    mode: &Option<At<String>>,
-) -> Resolution<Vec<String>> {
-    let Some(at) = &typed.preload else { return Ok(Vec::new()) };
-    if let Some(mode) = mode.as_ref().filter(|mode| matches!(mode.as_str(), "fork" | "cgi")) {
-        let why = format!("with mode \"{}\": it runs each script in a perl of its own", mode.value);
-        let help =
-            "remove it; in mode \"fork\", modules that a script loads with `use` are loaded once";
-        return Err(no_effect(&at.span, "preload", &why, help));
-    }
-    let is_name = |part: &str| {
-        part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-            && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-    };
-    let item = |item: &At<&String>| {
-        if item.value.split("::").all(is_name) {
-            return Ok(item.value.clone());
-        }
-        Ok(file(context, &item.with(item.value.clone()))?.to_string_lossy().into_owned())
-    };
-    at.items().iter().map(item).collect()
-}
 
 const PYTHON_MODES: [(&str, PythonMode); 2] =
     [("fresh", PythonMode::Fresh), ("fork", PythonMode::Fork)];

@@ -1,7 +1,7 @@
 //! Resolves the keys of an application of kind `mod-perl` to the directives of mod_perl.
 
-use super::app::preload;
-use super::path::directory;
+use super::effect::no_effect;
+use super::path::{directory, file as existing_file};
 use super::value::text;
 use super::{Context, Resolution};
 use crate::error::Problem;
@@ -42,9 +42,9 @@ pub(super) fn mod_perl(context: &Context<'_>, typed: &At<Table<file::App>>) -> R
                 add(directive, vec![text(at)?.to_owned()]);
             }
         }
-        let require =
-            super::value::required(&auth.require, &auth.span, "require", "\"valid-user\"")?;
-        add("Require", each(require, |at| Ok(text(at)?.to_owned()))?);
+        if let Some(at) = &auth.require {
+            add("Require", each(at, |at| Ok(text(at)?.to_owned()))?);
+        }
     }
     Ok(AppKind::ModPerl {
         root,
@@ -60,6 +60,34 @@ fn each(
     check: fn(&At<&String>) -> Resolution<String>,
 ) -> Resolution<Vec<String>> {
     at.items().iter().map(check).collect()
+}
+
+/// Returns the items of `preload`: absolute paths of Perl files, and names of modules such as
+/// `CGI`. In the modes `fork` and `cgi`, the key `preload` is an error, because each script has its
+/// own process.
+pub(super) fn preload(
+    context: &Context<'_>,
+    typed: &file::App,
+    mode: &Option<At<String>>,
+) -> Resolution<Vec<String>> {
+    let Some(at) = &typed.preload else { return Ok(Vec::new()) };
+    if let Some(mode) = mode.as_ref().filter(|mode| matches!(mode.as_str(), "fork" | "cgi")) {
+        let why = format!("with mode \"{}\": it runs each script in a perl of its own", mode.value);
+        let help =
+            "remove it; in mode \"fork\", modules that a script loads with `use` are loaded once";
+        return Err(no_effect(&at.span, "preload", &why, help));
+    }
+    let is_name = |part: &str| {
+        part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    let item = |item: &At<&String>| {
+        if item.value.split("::").all(is_name) {
+            return Ok(item.value.clone());
+        }
+        Ok(existing_file(context, &item.with(item.value.clone()))?.to_string_lossy().into_owned())
+    };
+    at.items().iter().map(item).collect()
 }
 
 /// Checks the name of a handler: a module, a function, or a class and a method.

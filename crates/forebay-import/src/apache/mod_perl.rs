@@ -30,6 +30,9 @@ const PHASES: [(&str, &str); 14] = [
 const BUILT_IN: [&str; 5] =
     ["Apache2", "mod_perl2", "Apache2::compat", "Apache2::Reload", "Apache2::SizeLimit"];
 
+/// A larger file is no script.
+const MOST_TEXT: u64 = 1 << 20;
+
 /// The modes of `perl-cgi` for the handlers of the family of ModPerl::Registry.
 fn registry_mode(handler: &str) -> Option<&'static str> {
     match handler.trim_start_matches('+').trim_end_matches("->handler") {
@@ -75,7 +78,9 @@ pub fn route(
     let mut route = route.clone();
     let response = settled(layers, "PerlResponseHandler");
     let found = match &response[..] {
-        [only] if registry_mode(only).is_some() => scripts(cx, layers, only, dir),
+        [only] if registry_mode(only).is_some() && !take_request_object(dir) => {
+            scripts(cx, layers, only, dir)
+        }
         [only] if is_plack(only) => psgi(cx, layers),
         _ => application(cx, layers, (handler, &response), dir),
     };
@@ -93,6 +98,21 @@ pub fn route(
             route.closed(comment)
         }
     }
+}
+
+/// Returns true if a script in the directory takes the request object of mod_perl, which scripts of
+/// kind `perl-cgi` do not have.
+fn take_request_object(dir: &str) -> bool {
+    let takes = |path: std::path::PathBuf| {
+        let text = std::fs::read(path).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        text.contains("$r = shift") || text.contains("Apache2::") || text.contains("$r) = @_")
+    };
+    std::fs::read_dir(dir).into_iter().flatten().flatten().any(|entry| {
+        let is_small =
+            entry.metadata().is_ok_and(|found| found.is_file() && found.len() < MOST_TEXT);
+        is_small && takes(entry.path())
+    })
 }
 
 type Found = Result<(String, Table), String>;

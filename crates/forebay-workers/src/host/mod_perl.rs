@@ -15,7 +15,7 @@ macro_rules! modules {
 }
 
 /// The modules of mod_perl, with their names in %INC. Perl shows these names in messages.
-const MODULES: [(&str, &str); 16] = modules![
+const MODULES: [(&str, &str); 21] = modules![
     "ModPerl/Const.pm",
     "APR/Table.pm",
     "APR/Pool.pm",
@@ -30,7 +30,12 @@ const MODULES: [(&str, &str); 16] = modules![
     "Apache2/RequestUtil.pm",
     "Apache2/Response.pm",
     "Apache2/Access.pm",
+    "Apache2/URI.pm",
+    "Apache2/Util.pm",
+    "APR/Request.pm",
+    "ModPerl/Registry.pm",
     "Forebay/Phases.pm",
+    "Apache2/SubRequest.pm",
     "Forebay/ModPerl.pm",
 ];
 
@@ -73,4 +78,22 @@ pub(super) fn host(
 fn list(texts: &[String]) -> String {
     let quoted = |text: &String| format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"));
     texts.iter().map(quoted).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MODULES, PSGI, list};
+
+    /// A longer message would wait for a process that does not run yet.
+    #[test]
+    fn the_host_fits_the_buffer_of_a_socket() {
+        let length: usize = MODULES.iter().map(|(name, text)| 2 * name.len() + text.len()).sum();
+        assert!(PSGI.len() + length < 160_000, "{length}");
+    }
+
+    #[test]
+    fn texts_of_the_configuration_are_texts_of_perl() {
+        let texts = ["a'b", "\\", "$x @y", "two\nlines"].map(str::to_owned);
+        assert_eq!(list(&texts), "'a\\'b','\\\\','$x @y','two\nlines'");
+    }
 }

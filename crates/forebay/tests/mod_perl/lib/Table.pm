@@ -16,7 +16,7 @@ use Apache2::Response ();
 use Apache2::ServerRec ();
 use Apache2::ServerUtil ();
 use Apache2::SubRequest ();
-use APR::Const -compile => qw(SUCCESS ENOENT :table);
+use APR::Const -compile => qw(SUCCESS ENOENT :table :finfo);
 use APR::Pool ();
 use APR::Table ();
 use ModPerl::Util ();
@@ -580,9 +580,9 @@ sub spoil {
     chdir '/';
     $0 = $secret;
     $@ = $secret;
+    if ($way eq 'die') { die "dies\n" }
     print STDOUT 'spoiled';
     if ($way eq 'exit') { exit 1 }
-    if ($way eq 'die') { die "dies\n" }
     if ($way eq 'stream') { $r->rflush; $r->print('more'); $r->rflush }
     if ($way eq 'alarm') { $SIG{ALRM} = 'DEFAULT'; alarm 1 }
     select STDERR;
@@ -636,6 +636,94 @@ sub leftovers {
     my ($r) = @_;
     $r->content_type('text/plain');
     print shown($ENV{LEFT}, $/ eq "\n" ? 1 : 0, $\, $,, $|, scalar @ARGV, defined $SIG{ALRM} ? 1 : 0), "\n";
+    return 0;
+}
+
+
+# ---- addresses, files, small functions ----
+
+use Apache2::SubRequest ();
+use Apache2::URI ();
+use Apache2::Util ();
+use APR::Base64 ();
+use APR::Date ();
+use APR::Finfo ();
+use APR::String ();
+use APR::URI ();
+use APR::Util ();
+use APR::UUID ();
+
+sub addresses {
+    my ($r) = @_;
+    $r->content_type('text/plain');
+    my $uri = $r->parsed_uri;
+    print join(' ', map { "$_=" . shown($uri->$_) } qw(scheme user password hostname path query fragment rpath)), "\n";
+    for my $text ('http://u:p@example.org:8080/a/b?c=d#e', '/only/path?q', 'https://example.org/', 'http://[::1]:1/x') {
+        my $u = APR::URI->parse($r->pool, $text);
+        print join(' ', map { "$_=" . shown($u->$_) } qw(scheme user password hostname port path query fragment hostinfo)),
+            ' ', $u->unparse, "\n";
+        $u->path('/new');
+        print $u->unparse, "\n";
+    }
+    print shown(Apache2::URI::unescape_url(my $copy = 'a%20b%2Fc')), "\n";
+    print shown(map { Apache2::Util::escape_path($_, $r->pool) } 'a b/c?d', 'x:y', "\xe9%"), "\n";
+    print shown(APR::URI::port_of_scheme('https')), "\n";
+    return 0;
+}
+
+sub constructed {
+    my ($r) = @_;
+    $r->content_type('text/plain');
+    (my $url = $r->construct_url('/x?y')) =~ s/:\d+//;
+    print "$url\n";
+    return 0;
+}
+
+sub functions {
+    my ($r) = @_;
+    $r->content_type('text/plain');
+    print APR::Base64::encode("a\0b\xff"), ' ', APR::Base64::decode('YQBi'), "\n";
+    print APR::Date::parse_http('Sun, 09 Sep 2001 01:46:40 GMT'), ' ', APR::Date::parse_http('nonsense'), "\n";
+    print Apache2::Util::ht_time($r->pool, 1_000_000_000), '|', Apache2::Util::ht_time($r->pool, 0, '%Y-%m-%d', 1), "\n";
+    print join('|', map { APR::String::format_size($_) } 0, 42, 972, 973, 1023, 1024, 9999, 123456, 1048576, 5e9), "\n";
+    my $uuid = APR::UUID->new->format;
+    print $uuid =~ /\A[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\z/ ? 'uuid' : $uuid, ' ', APR::UUID->parse('01234567-89ab-cdef-0123-456789abcdef')->format, "\n";
+    print shown(APR::Util::password_validate('one', '{SHA}/hUvrdLxrVNSAqF9ouJ9xUcDvG8=') ? 1 : 0,
+        APR::Util::password_validate('two', 'xx') ? 1 : 0), "\n";
+    my $finfo = APR::Finfo::stat($r->document_root . '/file.txt', APR::Const::FINFO_NORM(), $r->pool);
+    print shown($finfo->size, $finfo->filetype), "\n";
+    print eval { APR::Finfo::stat('/no/such/file', APR::Const::FINFO_NORM(), $r->pool); 1 } ? 'found' : ref $@, "\n";
+    return 0;
+}
+
+sub subrequests {
+    my ($r) = @_;
+    $r->content_type('text/plain');
+    my $sub = $r->lookup_uri('/t/target?sub=1');
+    print 'looked up ', shown($sub->uri, $sub->args, $sub->status, $sub->main ? 'main' : 'none', $sub->is_initial_req), "\n";
+    print 'ran ', shown($sub->run), "\n";
+    my $file = $r->lookup_file($r->document_root . '/file.txt');
+    print shown($file->status, $file->filename =~ m{([^/]+)\z}, $file->content_type), "\n";
+    return 0;
+}
+
+# ---- CGI.pm ----
+
+sub cgi {
+    my ($r) = @_;
+    require CGI;
+    my $q = CGI->new($r);
+    print $q->header(-type => 'text/plain', -charset => 'utf-8', -cookie => $q->cookie(-name => 'n', -value => 'v'), -x_own => 1);
+    print join('|', map { "$_=" . join ',', $q->multi_param($_) } sort $q->param), "\n";
+    print join(' ', $q->request_method, $q->cookie('c') // 'none', $q->script_name), "\n";
+    return 0;
+}
+
+sub cgi_redirect {
+    my ($r) = @_;
+    require CGI;
+    my $q = CGI->new($r);
+    print $q->redirect('http://example.org/next');
     return 0;
 }
 
