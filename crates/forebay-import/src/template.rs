@@ -86,9 +86,10 @@ pub fn is_redirect_target(target: &str) -> bool {
     let after = schemes.iter().find_map(|scheme| target.strip_prefix(scheme));
     let is_placed = match after {
         Some(rest) => {
-            let rest = rest
+            let after_host = rest
                 .strip_prefix("{host}")
-                .map_or(rest, |rest| if rest.is_empty() { "/" } else { rest });
+                .map(|rest| rest.strip_prefix("{requested_port}").unwrap_or(rest));
+            let rest = after_host.map_or(rest, |rest| if rest.is_empty() { "/" } else { rest });
             !rest.is_empty() && !rest.starts_with('{') && has_fixed_host(rest)
                 || target.contains("://{host}")
                     && ["/", "{path}", "{uri}", "?", ":"]
@@ -107,9 +108,10 @@ pub fn is_redirect_target(target: &str) -> bool {
 /// Returns true if no part of the host comes from the client.
 fn has_fixed_host(rest: &str) -> bool {
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    match rest[..end].find('{') {
+    let host = rest[..end].replace("{requested_port}", "");
+    match host.find('{') {
         None => true,
-        Some(at) => rest[at..].starts_with("{path}") || rest[at..].starts_with("{uri}"),
+        Some(at) => host[at..].starts_with("{path}") || host[at..].starts_with("{uri}"),
     }
 }
 

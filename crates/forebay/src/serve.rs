@@ -16,6 +16,7 @@ use forebay_gateway::{
 use forebay_net::handover::Takeover;
 use forebay_net::handover::launcher::Program;
 use forebay_net::privileges::{Identity, hide_memory};
+use forebay_net::sys::heap::trim;
 use forebay_net::sys::keep_from_programs;
 use forebay_net::systemd::Inherited;
 use forebay_net::thread::Settings;
@@ -204,6 +205,9 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
     }
     let live = Arc::new(Live::new(args, threads, base, origins, (errors, server.root_reader())));
     let (control, reloads) = live.control();
+    // The typed configuration is dropped, but the allocator would keep its memory: with 10,000
+    // sites 140 MB.
+    trim();
     let outcome = server.run(
         tables,
         Arc::new(control),

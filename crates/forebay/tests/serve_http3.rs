@@ -12,6 +12,7 @@ use bytes::Bytes;
 use forebay_testkit::folder::Folder;
 use forebay_testkit::process::eventually;
 use forebay_testkit::tls::{Authority, connect};
+use h3::error::{Code, StreamError};
 use http::Method;
 use rustix::process::Signal;
 
@@ -276,7 +277,7 @@ fn a_backend_is_let_go_when_the_client_resets_its_stream() {
         let mut exchange = client.requests.clone().send_request(request).await.unwrap();
         exchange.finish().await.unwrap();
         assert_eq!(exchange.recv_response().await.unwrap().status().as_u16(), 200);
-        exchange.stop_sending(h3::error::Code::H3_REQUEST_CANCELLED);
+        exchange.stop_sending(Code::H3_REQUEST_CANCELLED);
         let ended = tokio::task::spawn_blocking(|| serving.join().unwrap()).await.unwrap();
         assert_eq!(ended, 0);
         still_serves(&client).await;
@@ -302,7 +303,7 @@ fn a_backend_is_let_go_when_an_upload_is_reset() {
         let mut exchange = client.requests.clone().send_request(request).await.unwrap();
         exchange.send_data(Bytes::from_static(b"some of it")).await.unwrap();
         tokio::task::spawn_blocking(move || arrived.recv().unwrap()).await.unwrap();
-        exchange.stop_stream(h3::error::Code::H3_REQUEST_CANCELLED);
+        exchange.stop_stream(Code::H3_REQUEST_CANCELLED);
         let all = tokio::task::spawn_blocking(|| serving.join().unwrap()).await.unwrap();
         // The end of a cut-off body differs from the end of a complete one.
         assert!(!all.ends_with(b"0\r\n\r\n"), "{}", String::from_utf8_lossy(&all));
@@ -343,12 +344,62 @@ fn on_abort_says_what_follows_a_reset_stream() {
             exchange.finish().await.unwrap();
             let begun = exists(format!("begun-{on_abort}")).await.unwrap();
             assert!(begun, "{on_abort}: {}", forebay.output());
-            exchange.stop_sending(h3::error::Code::H3_REQUEST_CANCELLED);
+            exchange.stop_sending(Code::H3_REQUEST_CANCELLED);
             still_serves(&client).await;
             let end = if finishes { "done" } else { "stopped" };
             let ended = exists(format!("{end}-{on_abort}")).await.unwrap();
             assert!(ended, "{on_abort}: {}", forebay.output());
         }
+    });
+    forebay.stop();
+}
+
+#[test]
+fn the_status_of_a_refused_upload_reaches_the_client() {
+    let echo = Echo::start();
+    let closed = echo.route().replace(
+        "[[site.route]]\n",
+        "[[site.route]]\npath = \"/closed\"\nallow = \"192.0.2.0/24\"\n",
+    );
+    let small = echo
+        .route()
+        .replace("[[site.route]]\n", "[[site.route]]\npath = \"/small\"\nmax_body = \"1KiB\"\n");
+    let (forebay, authority) = site(Folder::new(), &format!("{closed}{small}{HELLO}"));
+    run(async {
+        let client = Client::connect(forebay.address, &authority).await;
+        for (target, status) in [("/small", 413), ("/closed", 403), ("/", 200)] {
+            for announced in [true, false] {
+                let size = 3 << 20;
+                let mut request = client.request(Method::POST, target);
+                if announced {
+                    request = request.header("content-length", size);
+                }
+                let request = request.body(()).unwrap();
+                let mut exchange = client.requests.clone().send_request(request).await.unwrap();
+                // As a library that sends the whole body before it reads the reply, unless the
+                // server asks for no more of it. The crate `h3` must not end a stream that was
+                // stopped: it would close the connection.
+                let mut is_stopped = false;
+                for piece in pattern(size).chunks(100_000) {
+                    let sent = exchange.send_data(Bytes::copy_from_slice(piece)).await;
+                    if let Err(error) = sent {
+                        let is_no_error = matches!(
+                            error,
+                            StreamError::RemoteTerminate { code: Code::H3_NO_ERROR, .. }
+                        );
+                        assert!(is_no_error, "{target} {announced}: {error}");
+                        is_stopped = true;
+                        break;
+                    }
+                }
+                if !is_stopped {
+                    exchange.finish().await.unwrap();
+                }
+                let reply = reply_to(&mut exchange).await;
+                assert_eq!(reply.status(), status, "{target} {announced}");
+            }
+        }
+        still_serves(&client).await;
     });
     forebay.stop();
 }

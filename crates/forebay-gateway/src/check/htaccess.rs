@@ -1,7 +1,7 @@
 //! Warns about `.htaccess` files below directories that are served. Apache reads such files and
 //! Forebay does not, so a directory that Apache protects could be open.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,10 @@ use forebay_conf::{Action, App, AppKind, Finding, PathPattern, Plan, Route, Site
 
 /// The largest number of directory entries that are examined for one route.
 const MOST_ENTRIES: usize = 5_000;
+
+/// The largest number of directory entries that are examined for all routes together. With 10,000
+/// sites, each start and reload would otherwise take minutes.
+const MOST_ENTRIES_OF_ALL: usize = 100_000;
 
 /// The largest depth of directories below the root. Applications place `.htaccess` files near their
 /// root.
@@ -31,16 +35,17 @@ const RESTRICTS: [&str; 9] = [
     "options -",
 ];
 
-/// Returns a warning for each route that serves directories with `.htaccess` files.
+/// Returns a warning for each route that serves directories with `.htaccess` files. Looks at each
+/// directory once, because many sites may share it.
 pub fn doubts(plan: &Plan) -> Vec<Finding> {
-    let mut found = Vec::new();
+    let (mut found, mut left) = (Vec::new(), MOST_ENTRIES_OF_ALL);
+    let mut below: HashMap<&Path, Vec<PathBuf>> = HashMap::new();
     for (at, site) in plan.sites.iter().enumerate() {
         for (index, route) in site.routes.iter().enumerate() {
             let Some(root) = root_of(plan, route) else { continue };
-            let files: Vec<_> = htaccess_below(root)
-                .into_iter()
-                .filter(|file| is_reached(site, index, root, file))
-                .collect();
+            let all = below.entry(root).or_insert_with(|| htaccess_below(root, &mut left));
+            let is_reached = |file: &&PathBuf| is_reached(site, index, root, file);
+            let files: Vec<PathBuf> = all.iter().filter(is_reached).cloned().collect();
             found.extend(finding((at, index), route, &files));
         }
     }
@@ -62,11 +67,11 @@ fn root_of<'p>(plan: &'p Plan, route: &'p Route) -> Option<&'p Path> {
 }
 
 /// Returns the `.htaccess` files below a directory, and links to such files. Reads at most
-/// `MOST_ENTRIES` entries in total, and no directory below the depth `DEEPEST`. Also follows links
-/// to directories, because `files` follows them. Reads each linked directory once, and after all
-/// other directories.
-fn htaccess_below(root: &Path) -> Vec<PathBuf> {
-    let (mut found, mut left) = (Vec::new(), MOST_ENTRIES);
+/// `MOST_ENTRIES` entries in total, and at most `left_of_all`, which it reduces; and no directory
+/// below the depth `DEEPEST`. Also follows links to directories, because `files` follows them.
+/// Reads each linked directory once, and after all other directories.
+fn htaccess_below(root: &Path, left_of_all: &mut usize) -> Vec<PathBuf> {
+    let (mut found, mut left) = (Vec::new(), MOST_ENTRIES.min(*left_of_all));
     let mut waiting = VecDeque::from([(root.to_owned(), 0)]);
     let mut linked = VecDeque::new();
     let mut known = HashSet::from([root.canonicalize().unwrap_or_else(|_| root.to_owned())]);
@@ -76,7 +81,7 @@ fn htaccess_below(root: &Path) -> Vec<PathBuf> {
             if left == 0 {
                 return found;
             }
-            left -= 1;
+            (left, *left_of_all) = (left - 1, *left_of_all - 1);
             let Ok(kind) = entry.file_type() else { continue };
             let path = entry.path();
             if entry.file_name() == ".htaccess" {
@@ -175,4 +180,31 @@ fn refuses(line: &str) -> bool {
             _ => false,
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sites_of_one_directory_are_warned_and_it_is_read_once() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("private")).unwrap();
+        fs::write(dir.path().join("private/.htaccess"), "Require all denied\n").unwrap();
+        let site = |host: &str| {
+            format!(
+                "[[site]]\nlisten = \"127.0.0.1:80\"\nhosts = \"{host}\"\n[[site.route]]\nfiles = {:?}\n",
+                dir.path()
+            )
+        };
+        let text = site("a.example") + &site("b.example");
+        let plan = forebay_conf::parse(&text, "site.toml", dir.path()).unwrap();
+        assert_eq!(doubts(&plan).len(), 2);
+        // One entry is the directory `private`, the other its file.
+        for (before, after, found) in [(9, 7, 1), (2, 0, 1), (1, 0, 0), (0, 0, 0)] {
+            let mut left = before;
+            assert_eq!(htaccess_below(dir.path(), &mut left).len(), found, "{before}");
+            assert_eq!(left, after);
+        }
+    }
 }

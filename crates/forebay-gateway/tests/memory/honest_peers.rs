@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use forebay_wire::http2::{Cause, ErrorCode};
 use tokio::time::sleep;
 
 use crate::fastcgi::{end, stdout};
@@ -140,19 +141,64 @@ fn an_upgrade_with_a_body_is_an_ordinary_request() {
     }
 }
 
+/// The same over HTTP/3 is in `serve_http3.rs`, because QUIC needs real sockets.
 #[test]
-fn a_client_that_sends_all_before_it_reads_gets_the_status_of_its_refused_upload() {
-    let refused = "[[site]]\nlisten = \"127.0.0.1:80\"\n[[site.route]]\npath = \"/closed/*\"\n\
-                   allow = \"10.0.0.0/8\"\nproxy = \"http://10.0.0.1:9000\"\n\
-                   [[site.route]]\npath = \"/*\"\nproxy = \"http://10.0.0.1:9000\"\n";
-    for (path, size, status) in [("/", 20 << 20, 413), ("/closed/x", 3 << 20, 403)] {
-        in_memory(refused, async |world| {
-            let mut client = world.client();
-            let head = format!("POST {path} HTTP/1.1\r\nHost: h\r\nContent-Length: {size}\r\n\r\n");
-            client.send(head).await;
-            client.send(vec![b'x'; size]).await;
-            assert_eq!(client.reply("POST").await.status(), status);
-        });
+fn the_status_of_a_refused_upload_reaches_a_client_that_sends_all_first() {
+    const ROUTES: &str = "[[site.route]]\npath = \"/closed\"\nallow = \"10.0.0.0/8\"\n\
+        proxy = \"http://10.0.0.1:9000\"\n\
+        [[site.route]]\npath = \"/login\"\nbasic_auth = { file = \"FILE\" }\n\
+        proxy = \"http://10.0.0.1:9000\"\n\
+        [[site.route]]\npath = \"/moved\"\nredirect = \"/new\"\n\
+        [[site.route]]\npath = \"/*\"\nscgi = { to = \"10.0.0.1:9000\" }\n";
+    let dir = tempfile::tempdir().unwrap();
+    let passwords = dir.path().join("htpasswd");
+    std::fs::write(
+        &passwords,
+        "ann:$2y$05$abcdefghijklmnopqrstuuABCDEFGHIJKLMNOPQRSTUVWXYZ01234\n",
+    )
+    .unwrap();
+    let routes = ROUTES.replace("FILE", passwords.to_str().unwrap());
+    let refusals = [
+        ("/", 20 << 20, 413),
+        ("/closed", 3 << 20, 403),
+        ("/login", 3 << 20, 401),
+        ("/moved", 3 << 20, 302),
+    ];
+    for (path, size, status) in refusals {
+        for is_announced in [true, false] {
+            in_memory(&routes, async |world| {
+                let mut client = world.client();
+                let head = format!("POST {path} HTTP/1.1\r\nHost: h\r\n");
+                let framing = match is_announced {
+                    true => format!("Content-Length: {size}\r\n\r\n"),
+                    false => format!("Transfer-Encoding: chunked\r\n\r\n{size:x}\r\n"),
+                };
+                client.send(head + &framing).await;
+                client.send(vec![b'x'; size]).await;
+                if !is_announced {
+                    client.send("\r\n0\r\n\r\n").await;
+                }
+                let reply = client.reply("POST").await;
+                assert_eq!(reply.status(), status, "HTTP/1.1 {path} {is_announced}");
+            });
+            in_memory(&routes, async |world| {
+                let mut client = Http2Client::connect(world).await;
+                let length = size.to_string();
+                let fields: &[_] = match is_announced {
+                    true => &[("content-length", length.as_str())],
+                    false => &[],
+                };
+                let stream = client.ask("POST", path, fields, false);
+                client.send_body(stream, vec![b'x'; size]);
+                client.until(|client| client.so_far(stream).reset.is_some()).await;
+                let reply = client.so_far(stream);
+                let no_error = Some(Cause::Peer(ErrorCode::NO_ERROR));
+                let found = (reply.status, reply.is_whole, reply.reset);
+                assert_eq!(found, (status, true, no_error), "HTTP/2 {path} {is_announced}");
+                let next = client.get("/moved");
+                assert_eq!(client.reply(next).await.status, 302, "HTTP/2 {path} {is_announced}");
+            });
+        }
     }
 }
 

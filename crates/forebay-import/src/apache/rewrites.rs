@@ -497,7 +497,8 @@ pub fn with_groups(target: &str, found: &PatternConditions, keys: &Keys) -> Opti
         }
         let (name, behind) = after.strip_prefix('{')?.split_once('}')?;
         let value = match name.to_ascii_uppercase().as_str() {
-            "HTTP_HOST" | "SERVER_NAME" => "{host}",
+            "HTTP_HOST" => "{host}{requested_port}",
+            "SERVER_NAME" => "{host}",
             "REQUEST_URI" => "{path}",
             "QUERY_STRING" => "{query}",
             "REQUEST_SCHEME" if keys.has_placeholders() => "{scheme}",

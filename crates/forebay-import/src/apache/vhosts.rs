@@ -138,21 +138,36 @@ fn site(cx: &mut Cx<'_>, host: Option<&Directive>, htaccess: &[(String, Directiv
     site.routes = routes(cx, &sections, scheme);
     pages::check(cx, &mut site, &sections);
     limit_bodies(&sections, &mut site);
+    refuse_encoded_slashes(&sections, &mut site);
     if site.routes.is_empty() {
         site.routes.push(DraftRoute::new(&place, "no content", Matcher::path("/*")).respond(404));
     }
     cx.draft.sites.push(site);
 }
 
+/// Returns true if a route passes requests to a program or server.
+fn passes_on(route: &DraftRoute) -> bool {
+    const PASS: [&str; 7] = ["cgi", "fastcgi", "scgi", "uwsgi", "ajp", "proxy", "app"];
+    PASS.iter().any(|key| route.keys.get(key).is_some())
+}
+
+/// Sets `encoded_slashes = "refuse"` if Apache answers 404 for `%2F`, as by default. Forebay's own
+/// default would pass such a path to a program or server that never got one before. With `On` and
+/// `NoDecode`, Forebay's default is as open as Apache.
+fn refuse_encoded_slashes(sections: &Sections<'_>, site: &mut DraftSite) {
+    settle(&sections.levels, &["AllowEncodedSlashes"]);
+    let allowed = last(&sections.levels, "AllowEncodedSlashes");
+    let is_off = allowed.is_none_or(|allowed| allowed.arg(0).eq_ignore_ascii_case("off"));
+    if is_off && site.routes.iter().any(passes_on) {
+        site.keys.set("encoded_slashes", "refuse");
+    }
+}
+
 /// Sets `max_body` of a site to Apache's default if a route without its own limit passes bodies on.
 fn limit_bodies(sections: &Sections<'_>, site: &mut DraftSite) {
-    const PASS: [&str; 7] = ["cgi", "fastcgi", "scgi", "uwsgi", "ajp", "proxy", "app"];
-    let has = |route: &DraftRoute, key: &str| route.keys.get(key).is_some();
     let is_default = last(&sections.levels, "LimitRequestBody").is_none();
-    let needs_limit = site
-        .routes
-        .iter()
-        .any(|route| !has(route, "max_body") && PASS.iter().any(|key| has(route, key)));
+    let needs_limit =
+        site.routes.iter().any(|route| route.keys.get("max_body").is_none() && passes_on(route));
     if is_default && needs_limit {
         // Since 2.4.54. Before, there was no limit.
         site.keys.set("max_body", "1GiB");

@@ -30,7 +30,8 @@ fn placeholder(cx: &Cx<'_>, name: &str, of: Option<&Condition>) -> Option<String
         "uri" | "http.request.uri" | "http.request.orig_uri" => "{uri}",
         "path" | "http.request.uri.path" | "http.request.orig_uri.path" => "{path}",
         "query" | "http.request.uri.query" => "{query}",
-        "host" | "hostport" | "http.request.host" => "{host}",
+        "host" | "http.request.host" => "{host}",
+        "hostport" | "http.request.hostport" => "{host}{requested_port}",
         _ => "",
     };
     if !fixed.is_empty() {

@@ -224,13 +224,16 @@ fn time(cx: &mut Cx<'_>, line: &Directive) -> Option<String> {
     time
 }
 
+/// Caddy's placeholders of the host that the client named, without and with its port.
+const HOSTS: [&str; 4] = ["{host}", "{hostport}", "{http.request.host}", "{http.request.hostport}"];
+
 /// Translates `header_up [-|+]NAME VALUE`.
 pub fn header_up(cx: &mut Cx<'_>, inner: &Directive, table: &mut Table, route: &mut DraftRoute) {
     let (name, value) = (inner.arg(0), inner.arg(1));
     if name.eq_ignore_ascii_case("host") {
         if value.contains("upstream") {
             table.set("host", "backend");
-        } else if !value.contains("{host}") && !value.contains("{http.request.host}") {
+        } else if !HOSTS.iter().any(|host| value.contains(host)) {
             table.set("host", "backend");
             route.comments.push(
                 cx.note(inner, "servers get the host of their own URL: write that host in `to`"),
@@ -244,8 +247,8 @@ pub fn header_up(cx: &mut Cx<'_>, inner: &Directive, table: &mut Table, route: &
         .contains(&lower.as_str())
         && !name.starts_with('-')
     {
-        let usual = ["remote", "client_ip", "{scheme}", "{host}", "{hostport}", "X-Forwarded-"];
-        let is_usual = usual.iter().any(|usual| value.contains(usual));
+        let usual = ["remote", "client_ip", "{scheme}", "X-Forwarded-"];
+        let is_usual = usual.iter().chain(&HOSTS).any(|usual| value.contains(usual));
         if !is_usual && !["upgrade", "connection"].contains(&lower.as_str()) {
             route.comments.push(cx.note(inner, "Forebay sends its own value of this field"));
         }

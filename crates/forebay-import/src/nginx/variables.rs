@@ -9,7 +9,7 @@ use crate::template::{group, join, literal};
 /// The placeholders of variables.
 const PLACEHOLDERS: [(&str, &str); 18] = [
     ("host", "{host}"),
-    ("http_host", "{host}"),
+    ("http_host", "{host}{requested_port}"),
     ("scheme", "{scheme}"),
     ("request_uri", "{uri}"),
     ("uri", "{path}"),

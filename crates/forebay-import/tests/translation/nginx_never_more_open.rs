@@ -148,7 +148,7 @@ fn the_server_of_forward_auth_gets_the_fields_of_its_location() {
         (
             "",
             "proxy_set_header X-Original-URL $scheme://$http_host$request_uri;",
-            "X-Original-URL = \"{scheme}://{host}{uri}\"",
+            "X-Original-URL = \"{scheme}://{host}{requested_port}{uri}\"",
         ),
         (
             "",

@@ -220,3 +220,124 @@ fn a_site_is_not_closed_without_need() {
         assert!(!toml.contains("The route is closed"), "{noted}\n{toml}");
     }
 }
+
+#[test]
+fn the_port_of_the_requested_host_stays_where_the_old_server_keeps_it() {
+    const WITH: &str = "{host}{requested_port}";
+    let host = |text: String, wanted: &str, keeps: bool| (text, wanted.to_owned(), keeps);
+    let nginx_pass = |line: &str| nginx(&format!("location / {{ {line} }}"));
+    let apache_pass = |line: &str| apache(&format!("{line}\nProxyPass / http://127.0.0.1:9/"));
+    let mut cases = Vec::new();
+    for (variable, keeps) in [("$http_host", true), ("$host", false)] {
+        for (text, wanted) in [
+            (
+                nginx_pass(&format!("return 301 https://{variable}$request_uri;")),
+                "redirect = { to = \"https://HOST{uri}\"",
+            ),
+            (
+                nginx(&format!("rewrite ^/old/(.*)$ https://{variable}/new/$1 permanent;")),
+                "to = \"https://HOST/new/",
+            ),
+            (nginx_pass(&format!("add_header X-A {variable}; return 204;")), "X-A = \"HOST\""),
+            (
+                nginx_pass(&format!(
+                    "proxy_set_header X-A {variable}; proxy_pass http://127.0.0.1:9;"
+                )),
+                "X-A = \"HOST\"",
+            ),
+            (
+                nginx_pass("proxy_set_header X-A $m; proxy_pass http://127.0.0.1:9;").replace(
+                    "http {",
+                    &format!("http {{ map {variable} $m {{ default a; a.example b; }}"),
+                ),
+                "from = \"HOST\"",
+            ),
+            (
+                nginx_pass(&format!(
+                    "proxy_cache z; proxy_cache_key {variable}$uri; proxy_pass http://127.0.0.1:9;"
+                ))
+                .replace("http {", "http { proxy_cache_path ROOT/www keys_zone=z:1m;"),
+                "key = \"HOST{path}\"",
+            ),
+        ] {
+            cases.push((Nginx, host(text, wanted, keeps)));
+        }
+    }
+    for (variable, keeps) in [("%{HTTP_HOST}", true), ("%{SERVER_NAME}", false)] {
+        for (text, wanted) in [
+            (
+                apache(&format!(
+                    "RewriteEngine on\nRewriteRule ^ https://{variable}%{{REQUEST_URI}} [R=301,L]"
+                )),
+                "\"https://HOST{path}",
+            ),
+            (apache_pass(&format!("RequestHeader set X-A expr={variable}")), "X-A = \"HOST\""),
+        ] {
+            cases.push((Apache, host(text, wanted, keeps)));
+        }
+    }
+    for (variable, keeps) in [
+        ("{hostport}", true),
+        ("{http.request.hostport}", true),
+        ("{host}", false),
+        ("{http.request.host}", false),
+    ] {
+        for (text, wanted) in [
+            (caddy(&format!("redir /a https://{variable}/b")), "\"https://HOST/b"),
+            (caddy(&format!("redir /a https://{variable}{{uri}}")), "\"https://HOST{uri}"),
+            (caddy(&format!("header X-A {variable}")), "X-A = \"HOST\""),
+            (
+                caddy(&format!("reverse_proxy 127.0.0.1:9 {{\nheader_up X-A {variable}\n}}")),
+                "X-A = \"HOST\"",
+            ),
+        ] {
+            cases.push((Caddy, host(text, wanted, keeps)));
+        }
+        let own = caddy(&format!("reverse_proxy 127.0.0.1:9 {{\nheader_up Host {variable}\n}}"));
+        let (toml, noted) = of(Caddy, &own);
+        assert!(!toml.contains("host = \"backend\"") && noted.is_empty(), "{variable}: {toml}");
+    }
+    cases.push((
+        Caddy,
+        host(
+            caddy("redir /a https://www.{hostport}/b"),
+            "https://www.a.example{requested_port}/b",
+            true,
+        ),
+    ));
+    for (language, (text, wanted, keeps)) in cases {
+        let (toml, noted) = of(language, &text);
+        let wanted = wanted.replace("HOST", if keeps { WITH } else { "{host}" });
+        assert!(toml.contains(&wanted), "{text}\n{wanted}\n{toml}\n{noted}");
+    }
+}
+
+#[test]
+fn a_backend_gets_no_encoded_slash_that_apache_refuses() {
+    let pass = "ProxyPass / http://127.0.0.1:9/";
+    let inner = |lines: &str| {
+        format!(
+            "Listen 8080\n{lines}\n<VirtualHost *:8080>\nServerName a.example\n{pass}\nINNER\n</VirtualHost>\n"
+        )
+    };
+    for (text, refuses) in [
+        (apache(pass), true),
+        (apache(&format!("AllowEncodedSlashes Off\n{pass}")), true),
+        (apache(&format!("AllowEncodedSlashes On\n{pass}")), false),
+        (
+            apache(&format!(
+                "AllowEncodedSlashes NoDecode\nProxyPass / http://127.0.0.1:9/ nocanon"
+            )),
+            false,
+        ),
+        (inner("AllowEncodedSlashes nodecode").replace("INNER", ""), false),
+        (inner("AllowEncodedSlashes nodecode").replace("INNER", "AllowEncodedSlashes off"), true),
+        (inner("").replace("INNER", "AllowEncodedSlashes on"), false),
+        // A site of files has no file with a slash in its name.
+        (apache(""), false),
+    ] {
+        let (toml, noted) = of(Apache, &text);
+        assert_eq!(toml.contains("encoded_slashes = \"refuse\""), refuses, "{text}\n{toml}");
+        assert!(!noted.contains("AllowEncodedSlashes"), "{noted}");
+    }
+}

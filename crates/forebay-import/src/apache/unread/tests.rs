@@ -50,6 +50,7 @@ const LINES: &[&str] = &[
     "Header always edit X-A b c",
     "KeepAlive Off",
     "KeepAliveTimeout 9",
+    "AllowEncodedSlashes NoDecode",
     "LimitRequestBody 1000",
     "LimitRequestBody large",
     "Listen 8081",
