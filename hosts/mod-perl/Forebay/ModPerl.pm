@@ -5,7 +5,7 @@ package Forebay::ModPerl;
 use strict;
 use warnings;
 
-our $VERSION = 'mod_perl/2.0.12';
+our $VERSION;
 my $MUCH = 65_536;    # bytes of a reply that wait for its end
 
 my (%directives, %vars, @preload, %options, $home, $root, %inherited, @psgi_names);
@@ -14,6 +14,7 @@ my ($mask, $title, $null, %signals);
 # ---- the start of a worker ----
 
 BEGIN {
+    $VERSION = 'mod_perl/2.0.12';
     no warnings 'once';
     *CORE::GLOBAL::exit = sub (;$) { leave(@_) };
     $Forebay::Host::loader = \&load;
@@ -201,10 +202,11 @@ sub is_aborted { !ref $_[0] && $_[0] eq "the client has left\n" }
 
 # ---- the environment ----
 
-my (@set_names, $set_values, %set);    # %ENV as this file has set it, to see what handlers change
+my (@set_names, $set_values);    # %ENV as this file has set it, to see what handlers change
+my (@request_names, @request_values, $count);    # the part that comes from the request
 
-# Gives %ENV the variables of this request, and takes away those of the one before. The checks cost
-# a tenth of setting all variables.
+# Gives %ENV the variables of this request, and takes away those of the one before. Most often only
+# some values differ; to find them costs a fifth of setting all variables.
 sub inherit_environment {
     my ($env, $r) = @_;
     if (!@psgi_names) {
@@ -215,32 +217,41 @@ sub inherit_environment {
     no warnings 'uninitialized';
     my $is_as_set = @set_names == keys %ENV && join("\0", @ENV{@set_names}) eq $set_values;
     if (!$options{SetupEnv}) {
-        return if $is_as_set;
-        set_variables(\%inherited);
+        set_variables({}) if !$is_as_set;
         return;
     }
-    my %wanted = %$env;
-    delete @wanted{@psgi_names};
     # Unless a handler may still change the path, its variables are known.
-    my $own = Forebay::Phases::may_change_path($r) ? {} : $r->variables;
-    %wanted = (%inherited, %wanted, %$own);
-    delete @wanted{ grep { !defined $own->{$_} } keys %$own };
-    if (!$is_as_set || keys %set != keys %wanted) { set_variables(\%wanted) }
-    else {
-        my $changes;
-        for (keys %wanted) {
-            next if exists $set{$_} && $set{$_} eq $wanted{$_};
-            return set_variables(\%wanted) if !exists $set{$_};
-            $ENV{$_} = $set{$_} = $wanted{$_};
-            $changes = 1;
-        }
-        $set_values = join "\0", @ENV{@set_names} if $changes;
+    if (!Forebay::Phases::may_change_path($r)) {
+        my $own = $r->variables;
+        @$env{ keys %$own } = values %$own;
+        delete @$env{qw(PATH_INFO PATH_TRANSLATED)} if !defined $own->{PATH_INFO};
     }
+    if ($is_as_set && $count == keys %$env) {
+        my @values = @$env{@request_names};
+        if (!grep { !defined } @values) {
+            my $has_changes;
+            for my $at (0 .. $#values) {
+                next if $values[$at] eq $request_values[$at];
+                $ENV{ $request_names[$at] } = $values[$at];
+                $has_changes = 1;
+            }
+            return if !$has_changes;
+            @request_values = @values;
+            $set_values = join "\0", @ENV{@set_names};
+            return;
+        }
+    }
+    my %request = %$env;
+    delete @request{@psgi_names};
+    $count = keys %$env;
+    @request_names = keys %request;
+    @request_values = @request{@request_names};
+    set_variables(\%request);
 }
 
 sub set_variables {
-    my ($wanted) = @_;
-    %ENV = %set = %$wanted;
+    my ($request) = @_;
+    %ENV = (%inherited, %$request);
     @set_names = keys %ENV;
     $set_values = join "\0", @ENV{@set_names};
 }

@@ -14,6 +14,9 @@ my %IS_PHASE = map { ("Perl${_}Handler" => 1) } qw(PostReadRequest Init Trans Ma
     HeaderParser Access Authen Authz Type Fixup Response Log Cleanup ChildInit ChildExit
     OpenLogs PostConfig PreConnection ProcessConnection);
 
+my %IS_EARLY = map { ("Perl${_}Handler" => 1) } qw(PostReadRequest Init Trans MapToStorage
+    HeaderParser Access Authen Authz Type Fixup);
+
 # ---- handlers ----
 
 sub check_name {
@@ -53,9 +56,7 @@ sub has {
 # Returns true if a phase before the response has handlers, which may set the path or the method.
 sub may_change_path {
     my ($r) = @_;
-    return scalar grep { has($r, $_) } qw(PerlPostReadRequestHandler PerlInitHandler PerlTransHandler
-        PerlMapToStorageHandler PerlHeaderParserHandler PerlAccessHandler PerlAuthenHandler
-        PerlAuthzHandler PerlTypeHandler PerlFixupHandler);
+    return $r->{handlers} || grep { @{ $configured{$_} } } grep { $IS_EARLY{$_} } keys %configured;
 }
 
 # Returns the handler that `$what` names: a function, or a text as in Apache's configuration. Its

@@ -3,6 +3,7 @@ package Members;
 
 use strict;
 use warnings;
+use Apache2::RequestIO ();
 use parent 'Apache2_4::AuthCookie';
 
 my %passwords = (anna => 'Hero');

@@ -22,6 +22,7 @@ use APR::Table ();
 use ModPerl::Util ();
 
 our %count;
+our $loaded_under = $ENV{MOD_PERL} // 'nothing';
 
 sub handler {
     my ($r) = @_;
@@ -158,7 +159,7 @@ sub environment {
     print "$_=", shown($ENV{$_}), "\n" for qw(REQUEST_METHOD QUERY_STRING SCRIPT_NAME PATH_INFO
         REQUEST_URI SERVER_PROTOCOL HTTP_HOST HTTP_X_THING CONTENT_TYPE CONTENT_LENGTH
         GATEWAY_INTERFACE MOD_PERL_API_VERSION REMOTE_USER HTTPS);
-    print 'mod_perl=', $ENV{MOD_PERL} =~ m{\Amod_perl/2}, "\n";
+    print 'mod_perl=', $ENV{MOD_PERL} =~ m{\Amod_perl/2}, $Table::loaded_under =~ m{\Amod_perl/2}, "\n";
     print 'table=', shown($r->subprocess_env('REQUEST_METHOD'), $r->subprocess_env->get('query_string')), "\n";
     $r->subprocess_env(MINE => 'x');
     print 'mine=', shown($r->subprocess_env('MINE')), "\n";
