@@ -74,6 +74,50 @@ fn an_imported_configuration_answers_the_same() {
     imported.stop();
 }
 
+/// What all handlers decline is a file, but only below a `root` that the configuration names.
+#[test]
+fn files_are_sent_below_a_root_alone() {
+    let folder = Folder::new();
+    copy_files(&folder);
+    folder.write("docs/.hidden", "hidden");
+    folder.write("docs/.git/config", "hidden");
+    folder.write("secret.txt", "secret");
+    folder.write("docs/in/file.txt", "contents");
+    folder.write("no/file.txt", "contents");
+    let route = |name| format!("[[site.route]]\npath = \"/{name}/*\"\napp = \"{name}\"\n");
+    let app = |name, key| {
+        format!("[app.{name}]\nkind = \"mod-perl\"\nmount = \"\"\nworkers = 1\n{key}\n")
+    };
+    let text = format!(
+        "[[site]]\nlisten = \"127.0.0.1:0\"\n{}{}{}{}",
+        route("in"),
+        route("no"),
+        app("in", "root = \"docs\""),
+        app("no", "lib = \"lib\"")
+    );
+    let forebay = serve(folder, &text);
+    for (path, status) in [
+        ("/in/file.txt", 200),
+        ("/in/none.txt", 404),
+        ("/in/file.txt/more", 404),
+        ("/in/.hidden", 404),
+        ("/in/%2e%2e/.git/config", 404),
+        ("/in/..%2f..%2fsecret.txt", 404),
+        ("/no/file.txt", 404),
+        ("/no/..%2fsecret.txt", 404),
+    ] {
+        let reply = forebay.get(path);
+        assert!(
+            reply.status == status || status == 404 && reply.status == 400,
+            "{path}: {}",
+            reply.status
+        );
+    }
+    let put = ask(&forebay.address.into(), "/in/file.txt PUT");
+    assert_eq!(put.status, 405);
+    forebay.stop();
+}
+
 /// HTML::Mason, Apache2_4::AuthCookie and SOAP::Lite, as Debian has them.
 #[test]
 fn applications_of_debian_answer_as_under_apache() {

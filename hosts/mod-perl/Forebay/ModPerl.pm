@@ -9,7 +9,7 @@ our $VERSION;
 my $MUCH = 65_536;    # bytes of a reply that wait for its end
 
 my (%directives, %vars, @preload, %options, $home, $root, %inherited, @psgi_names);
-my ($mask, $title, $null, %signals);
+my ($mask, $title, $warns, $null, %signals);
 
 # ---- the start of a worker ----
 
@@ -63,7 +63,7 @@ sub preload { @preload = @_ }
 sub load {
     require Cwd;
     require Scalar::Util;
-    $home = Cwd::getcwd();
+    ($home) = Cwd::getcwd() =~ /\A(.*)\z/s;    # a match removes the taint of -T
     @ARGV = ();
     for my $what (@preload) {
         my $file = $what =~ m{\A/} ? $what : join('/', split /::/, $what) . '.pm';
@@ -71,7 +71,7 @@ sub load {
     }
     Forebay::Phases::load_all();
     Forebay::Phases::run_for_process('PerlChildInitHandler');
-    ($mask, $title) = (umask, $0);
+    ($mask, $title, $warns) = (umask, $0, $^W);
     %signals = %SIG;
     open $null, '<', '/dev/null' or die "cannot open /dev/null: $!\n";
     tie *STDOUT, 'Forebay::Stdout';
@@ -288,7 +288,7 @@ sub reset_interpreter {
     $" = ' ';
     $| = 0;
     $@ = '';
-    $^W = 0 if $^W && !$options{warnings};
+    $^W = $warns if $^W != $warns;
     @ARGV = () if @ARGV;
     alarm 0;
     umask $mask;

@@ -424,10 +424,14 @@ sub type_of {
     return $r->{content_type} = $type;
 }
 
-# What answers if no handler does: the file of the path.
+# What answers if no handler does: the file of the path, unless `root` is not set or a part of the
+# path begins with a dot.
 sub send_file {
     my ($r) = @_;
     my $file = $r->filename;
+    my $root = Forebay::ModPerl::directive('DocumentRoot');
+    # A file elsewhere is one that a handler has chosen.
+    return 404 if !defined $root || index($file, "$root/") == 0 && substr($file, length $root) =~ m{/\.};
     if (-d $file && $r->path_info eq '') {
         if ($file !~ m{/\z} && $r->{uri} !~ m{/\z}) {
             my $path = $r->{env}{REQUEST_URI} =~ s/\?.*//sr;
@@ -437,7 +441,7 @@ sub send_file {
         (my $index = $file) =~ s{/*\z}{/index.html};
         return -e $index ? do { $r->internal_redirect($r->{uri} . 'index.html'); $OK } : 404 if $r->{method} =~ /\A(?:GET|HEAD)\z/;
     }
-    return 404 if !-e $file || $r->path_info ne '' || $file =~ m{/\.\.(?:/|\z)};
+    return 404 if !-e $file || $r->path_info ne '';
     return 403 if !-f _;
     return 405 if $r->{method} !~ /\A(?:GET|HEAD)\z/;
     open my $handle, '<:raw', $file or return $! == 2 ? 404 : 403;

@@ -35,7 +35,7 @@ sub default_handler {
         $scripts{$key} = $script;
     }
     require Cwd;
-    my $home = Cwd::getcwd();
+    my ($home) = Cwd::getcwd() =~ /\A(.*)\z/s;
     if ($self->changes_directory) { chdir $1 if $file =~ m{\A(.*/)}s }
     local $0 = $file;
     my $before = $r->status;
@@ -65,6 +65,7 @@ sub compile {
     my $package = $self->prefix . "::$name";
     forget($package) if !$self->is_kept;
     close $handle;
+    ($source) = $source =~ /\A(.*)\z/s;    # a match removes the taint of -T
     $source =~ s/^__(?:END|DATA)__(?:\r?\n.*)?\z//ms;
     { no strict 'refs'; delete ${"${package}::"}{handler} }
     (my $shown = $file) =~ tr/"\r\n/_/;

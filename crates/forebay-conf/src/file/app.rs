@@ -49,7 +49,8 @@ pub struct App {
     pub file: Option<At<String>>,
     /// mod-perl: the handler of the response, as PerlResponseHandler has it: "My::Handler" for its
     /// function `handler`, "My::Handler::page" for another one, "My::Handler->page" for a method, or
-    /// a list. Default: none; the file that the path names below `root` is sent.
+    /// a list. Default: none; then, and if all decline, the file that the path names below `root` is
+    /// sent. Without `root`, no file is.
     pub handler: Option<At<OneOrMany<String>>>,
     /// mod-perl: handlers of the other phases, such as { access = "My::Gate" }. Default: none.
     pub phases: Table<Phases>,

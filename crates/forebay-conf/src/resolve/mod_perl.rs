@@ -23,6 +23,10 @@ pub(super) fn mod_perl(context: &Context<'_>, typed: &At<Table<file::App>>) -> R
     let mut add = |directive: &str, arguments: Vec<String>| {
         directives.push(std::iter::once(directive.to_owned()).chain(arguments).collect());
     };
+    // Without `root`, no file is sent: the default directory may be that of the configuration.
+    if typed.root.is_some() {
+        add("DocumentRoot", vec![root.to_string_lossy().into_owned()]);
+    }
     if let Some(at) = &typed.handler {
         add("PerlResponseHandler", each(at, handler)?);
     }
