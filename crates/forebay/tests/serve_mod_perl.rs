@@ -74,6 +74,50 @@ fn an_imported_configuration_answers_the_same() {
     imported.stop();
 }
 
+#[test]
+fn settings_reach_the_process_of_the_handler() {
+    let folder = Folder::new();
+    copy_files(&folder);
+    let text = r#"
+[[site]]
+listen = "127.0.0.1:0"
+[[site.route]]
+path = "/strict/*"
+app = "strict"
+[[site.route]]
+path = "/plain/*"
+app = "plain"
+[app.strict]
+kind = "mod-perl"
+handler = "Settings"
+lib = "lib"
+switches = ["-T", "-w"]
+pass_env = "HOME"
+env = { OWN = "x'y\\z" }
+options = ["-SetupEnv", "-GlobalRequest"]
+[app.plain]
+kind = "mod-perl"
+handler = "Settings"
+lib = "lib"
+"#;
+    let forebay = serve(folder, text);
+    let address: Address = forebay.address.into();
+    let home = std::env::var("HOME").unwrap_or("none".to_owned());
+    for (row, body) in [("", 0), (" POST:20", 20), (" POST:3000000", 3_000_000)] {
+        assert_eq!(
+            ask(&address, &format!("/strict/x{row}")).text(),
+            format!("taint 1 warnings 1 home {home} own x'y\\z host none global no body {body}\n")
+        );
+        assert_eq!(
+            ask(&address, &format!("/plain/x{row}")).text(),
+            format!(
+                "taint 0 warnings 0 home none own none host localhost global yes body {body}\n"
+            )
+        );
+    }
+    forebay.stop();
+}
+
 /// What all handlers decline is a file, but only below a `root` that the configuration names.
 #[test]
 fn files_are_sent_below_a_root_alone() {
