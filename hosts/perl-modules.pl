@@ -164,8 +164,8 @@ sub explain_failure {
     if (my ($file) = $error =~ /^Can't call method "\w+" on an undefined value at (.+) line \d+/) {
         return if $explained{$file}++ || !open my $source, '<', $file;
         read $source, my $text, 256 * 1024;
-        log_error("$file: `my \$r = shift` takes the request object of mod_perl, which Forebay does not have: "
-            . 'keep this script under Apache with mod_perl, or use CGI.pm and %ENV in place of $r')
+        log_error("$file: `my \$r = shift` takes the request object of mod_perl, which CGI scripts of Forebay do "
+            . 'not have: run it as the `handler` of kind = "mod-perl", or use CGI.pm and %ENV in place of $r')
             if defined $text && $text =~ /^\s*my\s*\(?\s*\$r\s*\)?\s*=\s*(?:shift\b|\@_)/m;
         return;
     }

@@ -18,6 +18,7 @@ mod jwt;
 mod limit;
 mod log;
 mod mirror;
+mod mod_perl;
 mod on_demand;
 mod pages;
 mod places;

@@ -22,6 +22,7 @@ mod listing;
 mod log;
 mod media;
 mod mirror;
+mod mod_perl;
 mod moved;
 mod on_demand;
 mod pages;

@@ -14,6 +14,7 @@ mod includes;
 mod index;
 mod listeners;
 mod media;
+mod mod_perl;
 mod mounts;
 mod named_files;
 mod names;

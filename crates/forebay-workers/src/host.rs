@@ -1,6 +1,7 @@
 //! The language hosts, which are the programs that workers run. Each kind of application has its
 //! host.
 
+mod mod_perl;
 mod perl;
 mod psgi;
 mod python;
@@ -24,6 +25,9 @@ impl Host {
         match &spec.kind {
             Kind::PerlCgi { mode, preload, .. } => perl::host(&spec.name, *mode, preload, parent),
             Kind::Psgi { file, .. } => psgi::host(&spec.name, file, parent),
+            Kind::ModPerl { preload, switches, directives, .. } => {
+                mod_perl::host(spec, (preload, switches, directives), parent)
+            }
             Kind::PythonCgi { mode, python, .. } => {
                 python::cgi_host(python.as_deref(), *mode, parent)
             }

@@ -95,7 +95,7 @@ fn probe(spec: &AppSpec, gateway: Option<&Identity>) -> Option<(i32, String)> {
         Kind::PythonCgi { .. } => None,
         Kind::Wsgi { module, .. } if module.starts_with('/') => None, // a file, which exists
         Kind::Wsgi { module, .. } => module.split(['.', ':']).next(),
-        Kind::PerlCgi { .. } | Kind::Psgi { .. } => return None,
+        Kind::PerlCgi { .. } | Kind::Psgi { .. } | Kind::ModPerl { .. } => return None,
     };
     let dir = std::path::absolute(spec.kind.dir()).ok()?;
     let python = executable::find(&spec.kind.interpreter(), &spec.env, &dir).ok()?;

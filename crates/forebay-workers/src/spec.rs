@@ -142,6 +142,17 @@ pub enum Kind {
         /// The file whose last expression is the application; an absolute path.
         file: PathBuf,
     },
+    /// Handlers for mod_perl 2.
+    ModPerl {
+        /// Directory in which the workers start.
+        dir: PathBuf,
+        /// Absolute paths of files, and names of modules, that a worker loads when it starts.
+        preload: Vec<String>,
+        /// Switches of perl.
+        switches: Vec<String>,
+        /// Directives of mod_perl with their arguments.
+        directives: Vec<Vec<String>>,
+    },
     /// CGI scripts written in Python. The interpreters stay loaded between requests.
     PythonCgi {
         /// Directory of the scripts. The workers start in it.
@@ -168,6 +179,7 @@ impl Kind {
         match self {
             Kind::PerlCgi { dir, .. }
             | Kind::Psgi { dir, .. }
+            | Kind::ModPerl { dir, .. }
             | Kind::PythonCgi { dir, .. }
             | Kind::Wsgi { dir, .. } => dir,
         }
@@ -186,7 +198,7 @@ impl Kind {
     /// Returns the interpreter of the workers: a path, or a name to look up in PATH.
     pub(crate) fn interpreter(&self) -> Cow<'_, str> {
         match self {
-            Kind::PerlCgi { .. } | Kind::Psgi { .. } => "perl".into(),
+            Kind::PerlCgi { .. } | Kind::Psgi { .. } | Kind::ModPerl { .. } => "perl".into(),
             Kind::PythonCgi { python, .. } | Kind::Wsgi { python, .. } => {
                 python.as_ref().map_or("python3".into(), |python| python.to_string_lossy())
             }

@@ -8,6 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 
+use super::mod_perl::{PerlAuth, Phases};
 use super::proxy::HostField;
 use super::shape::{At, OneOrMany, Size, Table, Time};
 
@@ -46,6 +47,27 @@ pub struct App {
     /// config.ru in `dir`. wsgi, instead of `module`: a file such as trac.wsgi, whose `application`
     /// is called.
     pub file: Option<At<String>>,
+    /// mod-perl: the handler of the response, as PerlResponseHandler has it: "My::Handler" for its
+    /// function `handler`, "My::Handler::page" for another one, "My::Handler->page" for a method, or
+    /// a list. Default: none; then, and if all decline, the file that the path names below `root` is
+    /// sent. Without `root`, no file is.
+    pub handler: Option<At<OneOrMany<String>>>,
+    /// mod-perl: handlers of the other phases, such as { access = "My::Gate" }. Default: none.
+    pub phases: Table<Phases>,
+    /// mod-perl: what the handlers of the phases authen and authz find as AuthType, AuthName and
+    /// Require. Default: none; then these phases do not run.
+    pub auth: Option<At<Table<PerlAuth>>>,
+    /// mod-perl: the values of dir_config, as PerlSetVar sets them; a list is as PerlAddVar.
+    /// Default: none.
+    pub set_var: BTreeMap<String, At<OneOrMany<String>>>,
+    /// mod-perl: as PerlOptions, such as ["+ParseHeaders", "-SetupEnv"]. Default: ["+SetupEnv",
+    /// "+GlobalRequest"], as with `SetHandler perl-script`.
+    pub options: Option<At<OneOrMany<String>>>,
+    /// mod-perl: switches of perl, any of -T, -t, -w, -W, -X. Default: none.
+    pub switches: Option<At<OneOrMany<String>>>,
+    /// mod-perl: names of variables that the workers get from Forebay's own environment, as
+    /// PerlPassEnv. Default: none.
+    pub pass_env: Option<At<OneOrMany<String>>>,
     /// rack: the interpreter, such as that of rbenv. A relative path starts as that of `python`.
     /// Default: ruby from PATH.
     pub ruby: Option<At<String>>,
@@ -55,7 +77,8 @@ pub struct App {
     /// relative path starts at `dir`, or else at the directory of this file. Default: the virtual
     /// environment that the #! lines of all Python scripts name, else python3 from PATH.
     pub python: Option<At<String>>,
-    /// php: the directory of the scripts. command that speaks fastcgi, scgi or uwsgi: the directory
+    /// mod-perl: the directory that handlers see as the DocumentRoot; default: `dir`. php: the
+    /// directory of the scripts. command that speaks fastcgi, scgi or uwsgi: the directory
     /// in SCRIPT_FILENAME and DOCUMENT_ROOT. For a command without `root`, PATH_INFO is the whole
     /// path.
     pub root: Option<At<String>>,
@@ -85,7 +108,7 @@ pub struct App {
     /// Forebay removes the prefix from paths, and adds it to redirects and cookie paths. Default:
     /// none.
     pub strip_prefix: Option<At<String>>,
-    /// psgi, wsgi, asgi, rack, and command that speaks fastcgi (without `root`), scgi or uwsgi: the
+    /// psgi, mod-perl, wsgi, asgi, rack, and command that speaks fastcgi (without `root`), scgi or uwsgi: the
     /// prefix of the path that becomes SCRIPT_NAME, such as "/shop". The rest is PATH_INFO. With
     /// "", the whole path is PATH_INFO. Default: the part of the route's `path` before its "/*".
     pub mount: Option<At<String>>,
@@ -147,7 +170,7 @@ pub struct App {
     /// php, mono, command that speaks fastcgi, scgi or uwsgi: parameters added to those of each
     /// request. They replace parameters of the request that have the same name.
     pub params: BTreeMap<String, At<String>>,
-    /// perl-cgi, python-cgi, cgi-bin, psgi, wsgi, asgi, rack: directories where Perl (@INC), Python
+    /// perl-cgi, python-cgi, cgi-bin, psgi, mod-perl, wsgi, asgi, rack: directories where Perl (@INC), Python
     /// (sys.path) and Ruby ($LOAD_PATH) look for modules first. Default: none.
     pub lib: Option<At<OneOrMany<String>>>,
     /// The user that the workers run as, with the groups of that user. Needs root. Default:
@@ -190,6 +213,8 @@ pub enum Kind {
     PythonCgi,
     /// A PSGI application.
     Psgi,
+    /// Handlers for mod_perl 2, without Apache.
+    ModPerl,
     /// A WSGI application.
     Wsgi,
     /// A Rack application in Ruby.
@@ -219,7 +244,7 @@ struct Form {
 const FORM: Form =
     Form { kind: "", speaks: &[], must: &[], may: &["lib", "max_output"], modes: &[] };
 
-const FORMS: [Form; 14] = [
+const FORMS: [Form; 15] = [
     Form {
         kind: "cgi-bin",
         must: &["dir"],
@@ -249,6 +274,24 @@ const FORMS: [Form; 14] = [
         ..FORM
     },
     Form { kind: "psgi", must: &["file"], may: &["mount", "lib", "max_output"], ..FORM },
+    Form {
+        kind: "mod-perl",
+        may: &[
+            "handler",
+            "phases",
+            "auth",
+            "set_var",
+            "options",
+            "switches",
+            "pass_env",
+            "preload",
+            "root",
+            "mount",
+            "lib",
+            "max_output",
+        ],
+        ..FORM
+    },
     Form {
         kind: "wsgi",
         must: &["module"],

@@ -111,6 +111,19 @@ pub enum AppKind {
         /// The file whose last value is the application.
         file: PathBuf,
     },
+    /// Handlers for mod_perl 2.
+    ModPerl {
+        /// The directory that handlers see as the DocumentRoot.
+        root: PathBuf,
+        /// Absolute paths of Perl files, and names of Perl modules, that each worker loads first.
+        preload: Vec<String>,
+        /// Switches of perl, such as `-T`.
+        switches: Vec<String>,
+        /// Names of variables that the workers get from Forebay's environment.
+        pass_env: Vec<String>,
+        /// Directives of mod_perl with their arguments, such as `PerlSetVar`, a name and values.
+        directives: Vec<Vec<String>>,
+    },
     /// A WSGI application.
     Wsgi {
         /// `module:callable`, or `/path/of/file:callable`.

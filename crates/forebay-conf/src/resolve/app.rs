@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::app_server::{PHP, mount, prefix, script_ends};
-use super::effect::{all_have_effect, no_effect, only_its_own};
+use super::effect::{all_have_effect, only_its_own};
+use super::mod_perl::{mod_perl, preload};
 use super::path::{directory, file, interpreter};
 use super::process::{LEAST_MEMORY, at_least, cgroup, limits, max_processes, watch};
 use super::program::program;
@@ -39,7 +40,7 @@ pub(super) fn app(
             file.parent().unwrap_or(context.base(&typed.span)).to_owned()
         }
         (AppKind::Wsgi { dir, .. }, None) => dir.clone(),
-        (AppKind::Php { root, .. }, None) => root.clone(),
+        (AppKind::Php { root, .. } | AppKind::ModPerl { root, .. }, None) => root.clone(),
         _ => context.base(&typed.span).to_owned(),
     };
     let fewest = match kind {
@@ -114,6 +115,7 @@ fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Reso
             let typed = required(&typed.file, span, "file", "\"app.psgi\"")?;
             AppKind::Psgi { file: file(context, typed)? }
         }
+        Kind::ModPerl => mod_perl(context, typed)?,
         Kind::Wsgi => wsgi(context, typed)?,
         Kind::Rack => rack(context, typed)?,
         Kind::Asgi => asgi(context, typed)?,
@@ -280,34 +282,6 @@ const PERL_MODES: [(&str, PerlMode); 5] = [
     ("fork", PerlMode::Fork),
     ("cgi", PerlMode::Cgi),
 ];
-
-/// Returns the items of `preload`: absolute paths of Perl files, and names of modules such as
-/// `CGI`. In the modes `fork` and `cgi`, the key `preload` is an error, because each script has its
-/// own process.
-fn preload(
-    context: &Context<'_>,
-    typed: &file::App,
-    mode: &Option<At<String>>,
-) -> Resolution<Vec<String>> {
-    let Some(at) = &typed.preload else { return Ok(Vec::new()) };
-    if let Some(mode) = mode.as_ref().filter(|mode| matches!(mode.as_str(), "fork" | "cgi")) {
-        let why = format!("with mode \"{}\": it runs each script in a perl of its own", mode.value);
-        let help =
-            "remove it; in mode \"fork\", modules that a script loads with `use` are loaded once";
-        return Err(no_effect(&at.span, "preload", &why, help));
-    }
-    let is_name = |part: &str| {
-        part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-            && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-    };
-    let item = |item: &At<&String>| {
-        if item.value.split("::").all(is_name) {
-            return Ok(item.value.clone());
-        }
-        Ok(file(context, &item.with(item.value.clone()))?.to_string_lossy().into_owned())
-    };
-    at.items().iter().map(item).collect()
-}
 
 const PYTHON_MODES: [(&str, PythonMode); 2] =
     [("fresh", PythonMode::Fresh), ("fork", PythonMode::Fork)];

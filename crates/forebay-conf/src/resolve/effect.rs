@@ -22,7 +22,8 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Resolution<()> {
     let rack = matches!(kind, Kind::Rack);
     let asgi = matches!(kind, Kind::Asgi);
     let listens = asgi || command || php || mono || rack;
-    let takes_every_path = rack || asgi || matches!(kind, Kind::Psgi | Kind::Wsgi);
+    let mod_perl = matches!(kind, Kind::ModPerl);
+    let takes_every_path = rack || asgi || mod_perl || matches!(kind, Kind::Psgi | Kind::Wsgi);
     let rows = [
         ("mode", typed.mode.as_ref().map(|at| &at.span), cgi, "perl-cgi\" and kind = \"python-cgi"),
         ("perl_mode", typed.perl_mode.as_ref().map(|at| &at.span), mixed, "cgi-bin"),
@@ -30,8 +31,8 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Resolution<()> {
         (
             "preload",
             typed.preload.as_ref().map(|at| &at.span),
-            mixed || matches!(kind, Kind::PerlCgi),
-            "perl-cgi\" or \"cgi-bin",
+            mixed || mod_perl || matches!(kind, Kind::PerlCgi),
+            "perl-cgi\", \"cgi-bin\" or \"mod-perl",
         ),
         (
             "max_processes",
@@ -45,6 +46,13 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Resolution<()> {
             rack || matches!(kind, Kind::Psgi | Kind::Wsgi),
             "psgi\", \"wsgi\" or \"rack",
         ),
+        ("handler", typed.handler.as_ref().map(|at| &at.span), mod_perl, "mod-perl"),
+        ("phases", typed.phases.all().first().map(|(_, at)| &at.span), mod_perl, "mod-perl"),
+        ("auth", typed.auth.as_ref().map(|at| &at.span), mod_perl, "mod-perl"),
+        ("set_var", typed.set_var.values().map(|at| &at.span).next(), mod_perl, "mod-perl"),
+        ("options", typed.options.as_ref().map(|at| &at.span), mod_perl, "mod-perl"),
+        ("switches", typed.switches.as_ref().map(|at| &at.span), mod_perl, "mod-perl"),
+        ("pass_env", typed.pass_env.as_ref().map(|at| &at.span), mod_perl, "mod-perl"),
         ("ruby", typed.ruby.as_ref().map(|at| &at.span), rack, "rack"),
         (
             "module",
@@ -61,8 +69,8 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Resolution<()> {
         (
             "root",
             typed.root.as_ref().map(|at| &at.span),
-            command || php,
-            "php\" and kind = \"command",
+            command || php || mod_perl,
+            "php\", \"mod-perl\" or \"command",
         ),
         (
             "scripts",
@@ -85,7 +93,7 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Resolution<()> {
             "mount",
             typed.mount.as_ref().map(|at| &at.span),
             command || takes_every_path,
-            "psgi\", \"wsgi\", \"asgi\", \"rack\" or \"command",
+            "psgi\", \"mod-perl\", \"wsgi\", \"asgi\", \"rack\" or \"command",
         ),
         (
             "sticky",
@@ -107,7 +115,7 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Resolution<()> {
             "lib",
             typed.lib.as_ref().map(|at| &at.span),
             rack || asgi || !listens,
-            "cgi-bin\", \"perl-cgi\", \"python-cgi\", \"psgi\", \"wsgi\", \"asgi\" or \"rack",
+            "cgi-bin\", \"perl-cgi\", \"python-cgi\", \"psgi\", \"mod-perl\", \"wsgi\", \"asgi\" or \"rack",
         ),
         (
             "connections",

@@ -479,7 +479,10 @@ fn runs_scripts(file: &File, action: &Action) -> bool {
 fn takes_every_path(file: &File, app: &str) -> bool {
     let kind = file.app.get(app).and_then(|app| app.kind.as_ref());
     kind.is_some_and(|at| {
-        matches!(at.value, Kind::Psgi | Kind::Wsgi | Kind::Asgi | Kind::Rack | Kind::Command)
+        matches!(
+            at.value,
+            Kind::Psgi | Kind::ModPerl | Kind::Wsgi | Kind::Asgi | Kind::Rack | Kind::Command
+        )
     })
 }
 

@@ -96,8 +96,7 @@ pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
     let has_rules = |layer: &&&[Directive]| {
         layer.iter().any(|directive| RULES.iter().any(|name| is(directive, name)))
     };
-    settle(layers, &RULES);
-    settle(layers, &LOGIN);
+    settle_gate(layers);
     let mut gate = Gate::default();
     let Some(at) = layers.iter().rposition(|layer| has_rules(&layer)) else { return gate };
     let layer = &layers[at];
@@ -151,6 +150,12 @@ pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
         close(cx, merging, &mut gate);
     }
     gate
+}
+
+/// Marks the access rules of the layers as read.
+pub fn settle_gate(layers: &[&[Directive]]) {
+    settle(layers, &RULES);
+    settle(layers, &LOGIN);
 }
 
 /// Returns true if the access rules of a part of a site admit all clients. Adds no notes, and marks

@@ -3,6 +3,7 @@
 use super::Cx;
 use super::fastcgi;
 use super::fields::runs_php;
+use super::mod_perl;
 use super::regions::{has_option, of_name, whole_root};
 use super::runners::{self, is_fastcgi};
 use super::sections::{Sections, all, is_below, last, settle};
@@ -310,13 +311,10 @@ pub fn whole_handler(
         let place = (handler, url, dir);
         return Some(fastcgi::others(cx, sections, layers, place, route.clone()));
     }
-    let next = match &*name {
-        "perl-script" | "modperl" => {
-            "write an application of kind \"perl-cgi\" (ModPerl::Registry) or \"psgi\" for this path"
-        }
-        _ => "Forebay has no such handler: write a route for this path",
-    };
-    let comment = cx.note(handler, next);
+    if let Some(handler) = mod_perl::set_handler(layers) {
+        return Some(mod_perl::route(cx, layers, (handler, dir), route));
+    }
+    let comment = cx.note(handler, "Forebay has no such handler: write a route for this path");
     Some(route.clone().closed(comment))
 }
 

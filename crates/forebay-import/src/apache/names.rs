@@ -73,6 +73,31 @@ pub const READ: &[&str] = &[
     "ServerAlias",
     "ServerName",
     "SetHandler",
+    "PerlResponseHandler",
+    "PerlPostReadRequestHandler",
+    "PerlTransHandler",
+    "PerlMapToStorageHandler",
+    "PerlInitHandler",
+    "PerlHeaderParserHandler",
+    "PerlAccessHandler",
+    "PerlAuthenHandler",
+    "PerlAuthzHandler",
+    "PerlTypeHandler",
+    "PerlFixupHandler",
+    "PerlLogHandler",
+    "PerlCleanupHandler",
+    "PerlChildInitHandler",
+    "PerlChildExitHandler",
+    "PerlSetVar",
+    "PerlAddVar",
+    "PerlSetEnv",
+    "PerlPassEnv",
+    "PerlOptions",
+    "PerlSwitches",
+    "PerlModule",
+    "PerlRequire",
+    "PerlConfigRequire",
+    "PerlPostConfigRequire",
     "SetOutputFilter",
     "SSLCACertificateFile",
     "SSLCertificateFile",
@@ -255,7 +280,7 @@ pub fn next_step(name: &str) -> &'static str {
         }
         "perl" => "Forebay runs no Perl of a configuration: write what it configures as routes",
         _ if lower.starts_with("perl") => {
-            "handlers need mod_perl: keep Apache for them. Scripts of ModPerl::Registry: kind = \"perl-cgi\""
+            "write it as a key of an application of kind \"mod-perl\": see the guide \"From mod_perl\""
         }
         _ if lower.starts_with("dav") => "Forebay serves no WebDAV: PUT and its like are refused",
         _ if lower.starts_with("cache") => {

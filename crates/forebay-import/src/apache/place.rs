@@ -2,13 +2,14 @@
 //! (`bases`). A region is a part of a base that has its own sections.
 
 use super::Cx;
-use super::access::{access_without_translation, gate};
+use super::access::{Gate, access_without_translation, gate, settle_gate};
 use super::around::Around;
 use super::bases::{Base, Content, redirects_within};
 use super::fastcgi;
 use super::fields::decorate;
 use super::handlers::{handlers, whole_handler};
 use super::index;
+use super::mod_perl;
 use super::narrow::narrowed;
 use super::pages;
 use super::proxies;
@@ -109,7 +110,13 @@ fn answers(
         own.iter().for_each(|section| section.settle());
         layers.splice(at..at, own.iter().map(|section| section.inside()));
     }
-    let rules = gate(cx, &layers);
+    let by_perl = matches!(base.content, Content::Files) && mod_perl::answers(&layers);
+    let rules = if by_perl && mod_perl::authenticates(&layers) {
+        settle_gate(&layers);
+        Gate::default()
+    } else {
+        gate(cx, &layers)
+    };
     settle(&layers, &["ProxyPreserveHost", "ProxyTimeout"]);
     if !matches!(base.content, Content::Files) {
         settle(&layers, &FILES);
@@ -164,13 +171,16 @@ fn answers(
         _ => inner.iter().copied().find_map(rewrites::decision),
     };
     let is_met = |d: &&Directive| scheme == "https" && is(d, "SSLRequireSSL");
-    let lines = inner.iter().copied().flatten().filter(|directive| !is_met(directive));
+    let is_of_app = |d: &&Directive| by_perl && d.name.len() > 4 && d.name.starts_with("Perl");
+    let lines = inner.iter().copied().flatten();
+    let lines = lines.filter(|directive| !is_met(directive) && !is_of_app(directive));
     let untranslated = lines.map(std::slice::from_ref).find_map(access_without_translation);
     // Of the lines outside of sections, only Perl, Lua and ModSecurity directives may close the
     // route. Other functions add the notes on the other lines.
     let outer = sections.levels.iter().copied().flatten();
     let outer =
         outer.filter(|d| ["Fcgid", "Perl", "Lua", "Sec"].iter().any(|n| d.name.starts_with(n)));
+    let outer = outer.filter(|d| !is_of_app(d));
     let outer = outer.map(std::slice::from_ref).find_map(access_without_translation);
     let untranslated = untranslated.or(rewrite).or(partial).or(outer);
     let granted = match (&base.content, dir.as_deref()) {

@@ -53,6 +53,16 @@ pub fn definition(name: &str, plan: &conf::App) -> Result<Definition, StartError
             let kind = Kind::Psgi { dir: plan.dir.clone(), file: file.clone() };
             worker(kind, vec![file.clone()])
         }
+        AppKind::ModPerl { preload, switches, directives, .. } => {
+            let kind = Kind::ModPerl {
+                dir: plan.dir.clone(),
+                preload: preload.clone(),
+                switches: switches.clone(),
+                directives: directives.clone(),
+            };
+            let files = preload.iter().filter(|item| item.starts_with('/')).map(PathBuf::from);
+            worker(kind, files.collect())
+        }
         AppKind::Wsgi { module, dir, python } => {
             let files = module_files(module, dir);
             let (module, dir, python) = (module.clone(), dir.clone(), python.clone());
@@ -235,6 +245,10 @@ fn processes(plan: &conf::App) -> Workers {
 /// application's library directories come before the existing ones.
 pub fn env(plan: &conf::App) -> BTreeMap<String, String> {
     let mut env = plan.env.clone();
+    if let AppKind::ModPerl { pass_env, .. } = &plan.kind {
+        let unset = pass_env.iter().filter(|name| !plan.env.contains_key(*name));
+        env.extend(unset.filter_map(|name| Some((name.clone(), std::env::var(name).ok()?))));
+    }
     if plan.lib.is_empty() {
         return env;
     }

@@ -52,6 +52,9 @@ impl Target {
             | AppKind::PerlCgi { dir, .. }
             | AppKind::PythonCgi { dir, .. } => Self::Scripts(scripts_of(dir, route)),
             AppKind::Psgi { file } => Self::Mount(mount(file, true)),
+            AppKind::ModPerl { root, .. } => {
+                Self::Mount(Mount { dir: root.clone(), ..mount(root, false) })
+            }
             _ => Self::Mount(mount(&app.dir, false)),
         }
     }

@@ -1,0 +1,2 @@
+#!/usr/bin/perl
+print "Content-type: text/plain\n\nclosed";

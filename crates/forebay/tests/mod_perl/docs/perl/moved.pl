@@ -1,0 +1,2 @@
+#!/usr/bin/perl
+print "Location: http://example.org/new\n\n";

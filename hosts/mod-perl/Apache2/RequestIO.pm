@@ -1,0 +1,166 @@
+# Input and output of a request: Apache2::RequestIO, and the tied STDOUT of a handler.
+package Apache2::RequestRec;
+
+use strict;
+use warnings;
+
+# Returns the arguments as bytes: text with wide characters becomes UTF-8.
+sub bytes_of {
+    return $_[0] if @_ == 1 && defined $_[0] && !ref $_[0] && !utf8::is_utf8($_[0]);
+    my $bytes = '';
+    for (@_) {
+        my $part = defined $_ ? "$_" : '';
+        utf8::encode($part) if utf8::is_utf8($part);
+        $bytes .= $part;
+    }
+    return $bytes;
+}
+
+sub print {
+    my $r = &request_of;
+    my $bytes = bytes_of(@_);
+    $r->{output}->write($r, $bytes);
+    $r->{output}->flush($r) if $|;
+    return length $bytes || '0E0';
+}
+
+sub puts {
+    my $r = &request_of;
+    my $bytes = bytes_of(@_);
+    $r->{output}->write($r, $bytes);
+    return length $bytes;
+}
+
+sub printf {
+    my $r = &request_of;
+    my $format = shift;
+    return $r->print(sprintf $format, @_);
+}
+
+sub say { my $r = &request_of; $r->print(@_, "\n") }
+
+sub write {
+    my $r = &request_of;
+    my ($text, $length, $offset) = @_;
+    my $bytes = bytes_of($text);
+    $bytes = substr $bytes, $offset if $offset;
+    $bytes = substr $bytes, 0, $length if defined $length && $length >= 0;
+    $r->{output}->write($r, $bytes);
+    return length $bytes;
+}
+
+sub rflush {
+    my $r = &request_of;
+    $r->{output}->flush($r);
+    return;
+}
+
+# Sends a file, or `$length` bytes of it from `$offset`. Returns 0, or dies if that is impossible
+# and the caller does not look at the result.
+sub sendfile {
+    my $r = &request_of;
+    my ($path, $offset, $length) = @_;
+    my $file;
+    if (!CORE::open $file, '<:raw', $path) {
+        my $number = $! + 0;
+        return $number if defined wantarray;
+        APR::Error::throw($number, "Apache2::RequestIO::sendfile('$path')");
+    }
+    CORE::seek $file, $offset, 0 if $offset;
+    while (!defined $length || $length > 0) {
+        my $want = defined $length && $length < 65_536 ? $length : 65_536;
+        my $got = CORE::read($file, my $part, $want) or last;
+        $length -= $got if defined $length;
+        $r->{output}->write($r, $part);
+    }
+    return 0;
+}
+
+# Reads up to `$length` bytes of the body into the first argument, at `$offset`.
+sub read {
+    my $r = &request_of;
+    my (undef, $length, $offset) = @_;
+    require Carp;
+    Carp::croak('The LENGTH argument can\'t be negative') if $length < 0;
+    $offset ||= 0;
+    $_[0] = '' if !defined $_[0];
+    my $have = length $_[0];
+    if ($offset < 0) {
+        $offset += $have;
+        Carp::croak('Offset outside string') if $offset < 0;
+    }
+    $_[0] .= "\0" x ($offset - $have) if $offset > $have;
+    my $got = CORE::read($r->{env}{'psgi.input'}, my $part, $length) || 0;
+    $part = '' if !defined $part;
+    substr $_[0], $offset, length($_[0]) - $offset, $part;
+    return $got;
+}
+
+sub setup_client_block { 0 }
+
+sub should_client_block { (&request_of)->{env}{CONTENT_LENGTH} ? 1 : 0 }
+
+sub get_client_block { goto &read }
+
+sub discard_request_body {
+    my $r = &request_of;
+    my $input = $r->{env}{'psgi.input'};
+    1 while CORE::read($input, my $part, 65_536);
+    return 0;
+}
+
+sub OPEN { die "STDOUT of a request cannot be opened again\n" }
+
+sub CLOSE { 1 }
+sub BINMODE { 1 }
+sub FILENO { CORE::fileno((&request_of)->{env}{'psgi.input'}) }
+sub UNTIE { }
+sub TIEHANDLE { $_[1] }
+
+{
+    no warnings 'once';
+    *PRINT = \&print;
+    *PRINTF = \&printf;
+    *WRITE = \&write;
+    *READ = \&read;
+    *GETC = sub { my $r = &request_of; CORE::getc($r->{env}{'psgi.input'}) };
+    *READLINE = sub { my $r = &request_of; CORE::readline($r->{env}{'psgi.input'}) };
+    *EOF = sub { my $r = &request_of; CORE::eof($r->{env}{'psgi.input'}) };
+}
+
+# Standard output while a handler runs: it belongs to the current request.
+package Forebay::Stdout;
+
+sub TIEHANDLE { bless [], $_[0] }
+
+sub PRINT {
+    my ($self, @parts) = @_;
+    my $r = $Apache2::RequestRec::current or return print STDERR @parts;
+    # As for a file, text becomes Latin-1 if it can.
+    for (@parts) { utf8::downgrade($_, 1) if defined }
+    $r->print(join($, // '', map { Apache2::RequestRec::bytes_of($_) } @parts), $\ // ());
+    return 1;
+}
+
+sub PRINTF { my ($self, $format, @values) = @_; local $\; $self->PRINT(sprintf $format, @values) }
+
+sub WRITE {
+    my $self = shift;
+    my $r = $Apache2::RequestRec::current or return syswrite STDERR, $_[0];
+    return $r->write(@_);
+}
+
+# A handler that opens STDOUT on something else gets the real handle, until the request ends.
+sub OPEN {
+    my ($self, $mode, @what) = @_;
+    no warnings 'untie';
+    untie *STDOUT;
+    return @what ? open(STDOUT, $mode, @what) : open(STDOUT, $mode);
+}
+
+sub BINMODE { 1 }
+sub CLOSE { 1 }
+sub FILENO { 1 }
+sub TELL { my $r = $Apache2::RequestRec::current; $r ? $r->{output}{sent} : -1 }
+
+1;

@@ -1,0 +1,460 @@
+# The phases of a request, in Apache's order: which handlers run, and what their answers mean.
+package Forebay::Phases;
+
+use strict;
+use warnings;
+
+my ($OK, $DECLINED, $DONE) = (0, -1, -2);
+my $MOST_REDIRECTS = 10;    # as Apache's LimitInternalRecursion
+
+our $current;               # the phase that runs
+my %configured;             # phase => handlers of all requests
+my %resolved;               # text => handler
+my %IS_PHASE = map { ("Perl${_}Handler" => 1) } qw(PostReadRequest Init Trans MapToStorage
+    HeaderParser Access Authen Authz Type Fixup Response Log Cleanup ChildInit ChildExit
+    OpenLogs PostConfig PreConnection ProcessConnection);
+
+my %IS_EARLY = map { ("Perl${_}Handler" => 1) } qw(PostReadRequest Init Trans MapToStorage
+    HeaderParser Access Authen Authz Type Fixup);
+
+# ---- handlers ----
+
+sub check_name {
+    my ($phase) = @_;
+    return if $IS_PHASE{ $phase // '' };
+    require Carp;
+    Carp::croak('there is no phase ' . ($phase // 'undef'));
+}
+
+sub push_for_all {
+    my ($phase, @new) = @_;
+    check_name($phase);
+    push @{ $configured{$phase} }, map { resolved($_) } map { ref eq 'ARRAY' ? @$_ : $_ } @new;
+    return 1;
+}
+
+sub set_for_all {
+    my ($phase, @new) = @_;
+    check_name($phase);
+    $configured{$phase} = [];
+    return push_for_all($phase, grep { defined } @new);
+}
+
+sub of_all {
+    my ($phase) = @_;
+    check_name($phase);
+    return $configured{$phase} ||= [];
+}
+
+# Returns true if a request has handlers of a phase.
+sub has {
+    my ($r, $phase) = @_;
+    my $list = $r->{handlers} && $r->{handlers}{$phase} || $configured{$phase};
+    return $list && @$list;
+}
+
+# Returns true if a phase before the response has handlers, which may set the path or the method.
+sub may_change_path {
+    my ($r) = @_;
+    return $r->{handlers} || grep { @{ $configured{$_} } } grep { $IS_EARLY{$_} } keys %configured;
+}
+
+# Returns the handler that `$what` names: a function, or a text as in Apache's configuration. Its
+# module is loaded when it is first needed.
+sub resolved {
+    my ($what) = @_;
+    return { code => $what, name => 'a function', is_method => is_method($what) } if ref $what;
+    return $resolved{$what} ||= { name => $what };
+}
+
+sub load {
+    my ($handler) = @_;
+    (my $name = $handler->{name}) =~ s/\A\+//;
+    my ($class, $method) = split /->/, $name, 2;
+    if (defined $method) {
+        if ($class =~ s/\A\$//) {
+            no strict 'refs';
+            my $object = ${$class};
+            die "\$$class has no object\n" if !ref $object;
+            return $handler->{code} = sub { $object->$method(@_) };
+        }
+        require_class($class);
+        return $handler->{code} = sub { $class->$method(@_) };
+    }
+    no strict 'refs';
+    my $code = defined &{"${class}::handler"} ? \&{"${class}::handler"}
+        : defined &{$class} ? \&{$class} : undef;
+    if (!$code) {
+        my ($package, $function) = $class =~ /\A(.*)::(\w+)\z/;
+        my $loaded = eval { require_class($class); 1 };
+        my $error = $@;
+        if ($loaded && defined &{"${class}::handler"}) { $code = \&{"${class}::handler"} }
+        elsif (!$loaded && defined $package && !is_of($error, $class)) { die $error }
+        elsif (defined $package && eval { require_class($package); 1 } && defined &{$class}) {
+            $code = \&{$class};
+        }
+        elsif (my $inherited = $loaded && $class->can('handler')) { $code = $inherited }
+        else { die $loaded ? "$class has no function `handler`\n" : $error }
+    }
+    if ($class->can('handler') && $class->can('handler') == $code && is_method($code)) {
+        return $handler->{code} = sub { $class->handler(@_) };
+    }
+    return $handler->{code} = $code;
+}
+
+# Returns true if the error says that the module itself is missing.
+sub is_of {
+    my ($error, $class) = @_;
+    (my $file = "$class.pm") =~ s{::}{/}g;
+    return $error =~ /\ACan't locate \Q$file\E /;
+}
+
+sub require_class {
+    my ($class) = @_;
+    no strict 'refs';
+    (my $file = "$class.pm") =~ s{::}{/}g;
+    return if $INC{$file};
+    my $error;
+    return if eval { require $file; 1 };
+    $error = $@;
+    # A package of another file, such as startup.pl.
+    return if is_of($error, $class) && grep { !/::\z/ } keys %{"${class}::"};
+    die $error;
+}
+
+sub is_method {
+    my ($code) = @_;
+    return 0 if ref $code ne 'CODE';
+    require attributes;
+    return scalar grep { $_ eq 'method' } attributes::get($code);
+}
+
+# Loads the handlers of all requests.
+sub load_all {
+    for my $list (values %configured) {
+        $_->{code} || load($_) for @$list;
+    }
+}
+
+# Calls a handler. Returns its answer, as mod_perl understands it; undef if it has called exit,
+# which ends its phase.
+sub call {
+    my ($handler, $phase, @arguments) = @_;
+    local $current = $phase;
+    my $status;
+    if (!eval { $status = ($handler->{code} || load($handler))->(@arguments); 1 }) {
+        my $error = $@;
+        return undef if ref $error eq 'APR::Error' && $error->{rc} == 120000;
+        die $error if Forebay::ModPerl::is_aborted($error);
+        return $error->{rc} if ref $error eq 'APR::Error' && $error->{rc} >= 400 && $error->{rc} < 600;
+        Forebay::ModPerl::log_failure($error);
+        return 500;
+    }
+    no warnings 'numeric';
+    $status = defined $status ? int $status : $OK;
+    return $status == 200 ? $OK : $status;
+}
+
+# Calls the handlers of a phase until one of them answers. With `$is_for_all`, OK is no answer.
+sub run {
+    my ($r, $phase, $is_for_all) = @_;
+    for (my $at = 0;; $at++) {
+        # A handler may add others.
+        my $list = $r->{handlers} && $r->{handlers}{$phase} || $configured{$phase} or last;
+        my $handler = $list->[$at] or last;
+        my $answer = call($handler, $phase, $r);
+        return $OK if !defined $answer;
+        return $answer if $answer != $DECLINED && !($is_for_all && $answer == $OK);
+    }
+    return $is_for_all ? $OK : $DECLINED;
+}
+
+sub run_for_process {
+    my ($phase) = @_;
+    call($_, $phase, $Apache2::Process::pool, $Apache2::ServerRec::server)
+        for @{ $configured{$phase} || [] };
+}
+
+# ---- a request ----
+
+# Answers the request. Afterwards $r, or what it was redirected to, has what the reply needs.
+sub serve {
+    my ($r) = @_;
+    my $status = run($r, 'PerlPostReadRequestHandler', 1);
+    $status = run($r, 'PerlInitHandler', 1) if $status == $OK;
+    $status = prepare($r) if $status == $OK;
+    return settle($r, $status == $OK ? respond($r) : $status);
+}
+
+# Runs the phases before the response. Returns OK, or the status that ends the request.
+sub prepare {
+    my ($r) = @_;
+    my $status = run($r, 'PerlTransHandler');
+    return $status if $status != $OK && $status != $DECLINED;
+    $status = run($r, 'PerlMapToStorageHandler');
+    return $status if $status != $OK && $status != $DECLINED;
+    return $OK if !is_inside($r);
+    if (!$r->{main}) {
+        $status = run($r, 'PerlHeaderParserHandler', 1);
+        return $status if $status != $OK;
+    }
+    $status = authorize($r);
+    return $status if $status != $OK;
+    $status = run($r, 'PerlTypeHandler');
+    return $status if $status != $OK && $status != $DECLINED;
+    return run($r, 'PerlFixupHandler', 1);
+}
+
+# Returns true if a path belongs to the application. Redirects may lead to other paths of the site:
+# these are files, for which the application's handlers are not configured.
+sub is_inside {
+    my ($r) = @_;
+    my $location = $r->{location};
+    return index("$r->{uri}/", "$location/") == 0;
+}
+
+# Runs the phases that decide whether the client may.
+sub authorize {
+    my ($r) = @_;
+    my $status = run($r, 'PerlAccessHandler', 1);
+    return $status if $status != $OK;
+    my $requirements = Forebay::ModPerl::requirements();
+    return $OK if !@$requirements;
+    $status = run($r, 'PerlAuthenHandler');
+    return unfinished($r, 'check user') if $status == $DECLINED;
+    return $status if $status != $OK;
+    return unfinished($r, 'check user: no handler has set one') if !defined $r->{user};
+    $status = run($r, 'PerlAuthzHandler');
+    return $status if $status != $DECLINED;
+    return $OK if grep { meets($r->{user}, $_) } @$requirements;
+    $r->note_auth_failure;
+    return 401;
+}
+
+sub unfinished {
+    my ($r, $what) = @_;
+    $r->log_error("configuration error: couldn't $what: " . $r->uri);
+    return 500;
+}
+
+sub meets {
+    my ($user, $requirement) = @_;
+    my ($kind, @names) = split ' ', $requirement;
+    return 1 if $kind eq 'valid-user' || $requirement =~ /\Aall\s+granted\z/;
+    return $kind eq 'user' && grep { $_ eq $user } @names;
+}
+
+sub respond {
+    my ($r) = @_;
+    local $Apache2::RequestRec::current = $r;
+    Forebay::ModPerl::set_environment($r);
+    return send_file($r) if !is_inside($r);
+    $r->{parses_headers} = 1 if Forebay::ModPerl::has_option('ParseHeaders');
+    my $status = run($r, 'PerlResponseHandler');
+    if ($status == $OK && defined $r->{local_redirect} && $r->{status} == 200) {
+        $r->{output}->drop;
+        $r->internal_redirect($r->{local_redirect});
+    }
+    return $status == $DECLINED ? send_file($r) : $status;
+}
+
+# Turns a status that is not OK into an error page, a redirect or a custom response. Returns the
+# request whose head the reply has.
+sub settle {
+    my ($r, $status) = @_;
+    my $last = $r;
+    $last = $last->{next} while $last->{next};
+    return $last if $status == $OK || $status == $DONE;
+    if ($status < 100 || $status > 599) {
+        $last->log_error("a handler has returned $status, which is no status");
+        $status = 500;
+    }
+    return refuse($last, $status);
+}
+
+sub refuse {
+    my ($r, $status) = @_;
+    my $output = $r->{output};
+    $output->drop;
+    my $is_error_document = $r->{prev} && $r->{is_error_document};
+    my $custom = $is_error_document ? undef : $r->{custom_response}{$status};
+    $r->{status} = $status;
+    delete $r->{status_line};
+    $r->{parses_headers} = 0;
+    if (defined $custom && $custom =~ m{\A/}) {
+        my $target = eval { redirected($r, $custom, 'GET') };
+        if ($target) {
+            $target->{is_error_document} = 1;
+            $target->{status} = $status;
+            return settle($target, run_again($target));
+        }
+    }
+    my $location = $r->headers_out->get('Location');
+    $r->{headers_out} = $r->{err_headers_out} || APR::Table->new;
+    delete $r->{err_headers_out};
+    delete @$r{qw(content_encoding content_languages)};
+    if (defined $custom && $custom =~ m{\A[a-z][a-z0-9+.-]*://}i) {
+        ($r->{status}, $location, $custom) = (302, $custom, undef);
+    }
+    my $is_redirect = $r->{status} >= 300 && $r->{status} < 400 && $r->{status} != 304 || $r->{status} == 201;
+    $r->{headers_out}->set('Location', $location) if $is_redirect && defined $location;
+    $r->{headers_out}->set('Allow', join ', ', @{ $r->{allowed_methods} || ['GET', 'HEAD', 'POST'] })
+        if $status == 405 || $status == 501;
+    if ($status == 304 || $status == 204) {
+        $r->{content_type} = undef;
+        return $r;
+    }
+    $r->{content_type} = 'text/html; charset=iso-8859-1';
+    $output->write($r, defined $custom ? $custom =~ s/\A"//r : Forebay::ModPerl::page_of($r->{status}, $location));
+    return $r;
+}
+
+# ---- internal redirects ----
+
+# Returns the request for a path of this site, to which `$r` leads.
+sub redirected {
+    my ($r, $target, $method) = @_;
+    my $depth = 0;
+    for (my $before = $r; $before; $before = $before->{prev} || $before->{main}) { $depth++ }
+    if ($depth > $MOST_REDIRECTS) {
+        $r->log_error("Request exceeded the limit of $MOST_REDIRECTS internal redirects"
+            . ' due to probable configuration error: ' . $r->uri);
+        die "too many internal redirects\n";
+    }
+    my ($path, $args) = split /\?/, $target, 2;
+    $path =~ s/%([0-9A-Fa-f]{2})/chr hex $1/ge;
+    my %env = %{ $r->{env} };
+    for (keys %{ $r->{env} }) {
+        next if /\A(?:psgi|REDIRECT_|FOREBAY_)/;
+        $env{"REDIRECT_$_"} = $env{$_} if /\A(?:HTTPS|REMOTE_USER|UNIQUE_ID|QUERY_STRING)\z/;
+    }
+    $env{REDIRECT_URL} = $r->{uri};
+    $env{REDIRECT_STATUS} = $r->{status};
+    $env{REDIRECT_QUERY_STRING} = $r->{args} // '';
+    $env{QUERY_STRING} = defined $args ? $args : '';
+    my $new = bless {
+        env => \%env, output => $r->{output}, status => 200, uri => $path, location => $r->{location},
+        method => $method // $r->{method}, unparsed_uri => $target, args => $args,
+        protocol => $r->{protocol}, prev => $r, user => $r->{user},
+        err_headers_out => $r->{err_headers_out}, notes => $r->{notes} && renamed($r->{notes}),
+        pnotes => $r->{pnotes}, headers_in => $r->{headers_in}, custom_response => $r->{custom_response},
+    }, 'Apache2::RequestRec';
+    $r->{next} = $new;
+    return $new;
+}
+
+sub renamed {
+    my ($notes) = @_;
+    my $table = APR::Table->new;
+    $notes->do(sub { $table->add("REDIRECT_$_[0]", $_[1]); 1 });
+    return $table;
+}
+
+sub run_again {
+    my ($r) = @_;
+    my $status = prepare($r);
+    return $status == $OK ? respond($r) : $status;
+}
+
+package Apache2::RequestRec;
+
+# Answers with what another path of the application answers.
+sub internal_redirect {
+    my $r = &request_of;
+    my ($target) = @_;
+    my $method = $r->{method} eq 'HEAD' ? 'HEAD' : 'GET';
+    my $new = eval { Forebay::Phases::redirected($r, $target, $method) };
+    if (!$new) {
+        $r->{failed} = 500;
+        die bless { rc => 500, func => 'internal_redirect', file => '', line => 0 }, 'APR::Error';
+    }
+    my $status = Forebay::Phases::run_again($new);
+    Forebay::Phases::settle($new, $status);
+    return;
+}
+
+sub internal_redirect_handler {
+    my $r = &request_of;
+    my $type = $r->content_type;
+    $r->internal_redirect(@_);
+    return;
+}
+
+sub internal_fast_redirect { goto &internal_redirect }
+
+package Forebay::Phases;
+
+# ---- files: the phases that Apache itself has ----
+
+# Finds the file that the path names, as far as it exists, and what follows it in the path.
+sub find_file {
+    my ($r) = @_;
+    my ($file, $rest);
+    if (defined $r->{filename}) { ($file, $rest) = ('', $r->{filename}) }    # set by a handler
+    else { ($file, $rest) = ($r->{document_root} // Forebay::ModPerl::document_root(), $r->{uri}) }
+    $rest =~ s{/+}{/}g;
+    my $found = $file;
+    while ($rest =~ s{\A(/[^/]*)}{}) {
+        $found .= $1;
+        next if $1 eq '/' && $rest eq '';
+        last if $rest eq '' || !-d $found;
+    }
+    $r->{filename} = $found if !defined $r->{filename};
+    $r->{path_info} = $rest if !defined $r->{path_info};
+    $r->{filename} = $found;
+}
+
+my %TYPES = (
+    html => 'text/html', htm => 'text/html', txt => 'text/plain', css => 'text/css',
+    csv => 'text/csv', xml => 'application/xml', js => 'text/javascript', json => 'application/json',
+    png => 'image/png', gif => 'image/gif', jpg => 'image/jpeg', jpeg => 'image/jpeg',
+    svg => 'image/svg+xml', ico => 'image/vnd.microsoft.icon', webp => 'image/webp',
+    pdf => 'application/pdf', zip => 'application/zip', gz => 'application/gzip',
+    mp3 => 'audio/mpeg', mp4 => 'video/mp4', webm => 'video/webm', woff => 'font/woff',
+    woff2 => 'font/woff2', ttf => 'font/ttf', wasm => 'application/wasm', md => 'text/markdown',
+    xhtml => 'application/xhtml+xml', rtf => 'application/rtf', doc => 'application/msword',
+);
+
+# Returns the type that the name of the file says, or undef.
+sub type_of {
+    my ($r) = @_;
+    my $type;
+    if (defined $r->filename && -d $r->filename) { $type = 'httpd/unix-directory' }
+    elsif (($r->filename // '') =~ /\.([A-Za-z0-9]+)\z/) { $type = $TYPES{ lc $1 } }
+    return $r->{content_type} = $type;
+}
+
+# What answers if no handler does: the file of the path, unless `root` is not set or a part of the
+# path begins with a dot.
+sub send_file {
+    my ($r) = @_;
+    my $file = $r->filename;
+    my $root = Forebay::ModPerl::directive('DocumentRoot');
+    # A file elsewhere is one that a handler has chosen.
+    return 404 if !defined $root || index($file, "$root/") == 0 && substr($file, length $root) =~ m{/\.};
+    if (-d $file && $r->path_info eq '') {
+        if ($file !~ m{/\z} && $r->{uri} !~ m{/\z}) {
+            my $path = $r->{env}{REQUEST_URI} =~ s/\?.*//sr;
+            $r->headers_out->set('Location', "$path/" . (defined $r->{args} ? "?$r->{args}" : ''));
+            return 301;
+        }
+        (my $index = $file) =~ s{/*\z}{/index.html};
+        return -e $index ? do { $r->internal_redirect($r->{uri} . 'index.html'); $OK } : 404 if $r->{method} =~ /\A(?:GET|HEAD)\z/;
+    }
+    return 404 if !-e $file || $r->path_info ne '';
+    return 403 if !-f _;
+    return 405 if $r->{method} !~ /\A(?:GET|HEAD)\z/;
+    open my $handle, '<:raw', $file or return $! == 2 ? 404 : 403;
+    my ($size, $time) = (stat $handle)[7, 9];
+    $r->{content_type} = type_of($r) if !exists $r->{content_type};
+    $r->set_last_modified($time);
+    $r->set_etag;
+    my $condition = $r->meets_conditions;
+    return $condition if $condition != $OK;
+    $r->set_content_length($size);
+    return $OK if $r->{method} eq 'HEAD';
+    while (read $handle, my $part, 65_536) { $r->{output}->write($r, $part) }
+    return $OK;
+}
+
+1;
