@@ -324,12 +324,7 @@ fn a_backend_gets_no_encoded_slash_that_apache_refuses() {
         (apache(pass), true),
         (apache(&format!("AllowEncodedSlashes Off\n{pass}")), true),
         (apache(&format!("AllowEncodedSlashes On\n{pass}")), false),
-        (
-            apache(&format!(
-                "AllowEncodedSlashes NoDecode\nProxyPass / http://127.0.0.1:9/ nocanon"
-            )),
-            false,
-        ),
+        (apache("AllowEncodedSlashes NoDecode\nProxyPass / http://127.0.0.1:9/ nocanon"), false),
         (inner("AllowEncodedSlashes nodecode").replace("INNER", ""), false),
         (inner("AllowEncodedSlashes nodecode").replace("INNER", "AllowEncodedSlashes off"), true),
         (inner("").replace("INNER", "AllowEncodedSlashes on"), false),
