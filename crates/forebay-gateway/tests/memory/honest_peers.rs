@@ -169,9 +169,10 @@ fn the_status_of_a_refused_upload_reaches_a_client_that_sends_all_first() {
             in_memory(&routes, async |world| {
                 let mut client = world.client();
                 let head = format!("POST {path} HTTP/1.1\r\nHost: h\r\n");
-                let framing = match is_announced {
-                    true => format!("Content-Length: {size}\r\n\r\n"),
-                    false => format!("Transfer-Encoding: chunked\r\n\r\n{size:x}\r\n"),
+                let framing = if is_announced {
+                    format!("Content-Length: {size}\r\n\r\n")
+                } else {
+                    format!("Transfer-Encoding: chunked\r\n\r\n{size:x}\r\n")
                 };
                 client.send(head + &framing).await;
                 client.send(vec![b'x'; size]).await;
@@ -184,10 +185,8 @@ fn the_status_of_a_refused_upload_reaches_a_client_that_sends_all_first() {
             in_memory(&routes, async |world| {
                 let mut client = Http2Client::connect(world).await;
                 let length = size.to_string();
-                let fields: &[_] = match is_announced {
-                    true => &[("content-length", length.as_str())],
-                    false => &[],
-                };
+                let fields: &[_] =
+                    if is_announced { &[("content-length", length.as_str())] } else { &[] };
                 let stream = client.ask("POST", path, fields, false);
                 client.send_body(stream, vec![b'x'; size]);
                 client.until(|client| client.so_far(stream).reset.is_some()).await;
