@@ -57,7 +57,7 @@ impl Turns {
     /// Prepares the load that `spec` describes. The first turn opens the connections.
     ///
     /// # Errors
-    /// Fails as [`crate::run`] does, except for an unreachable server.
+    /// Fails as [`crate::run()`] does, except for an unreachable server.
     pub fn new(spec: &Spec) -> Result<Self, Error> {
         Ok(Self { spec: spec.clone(), crew: crew(spec)? })
     }
@@ -67,7 +67,7 @@ impl Turns {
     /// them arrives in the next turn.
     ///
     /// # Errors
-    /// Fails as [`crate::run`] does.
+    /// Fails as [`crate::run()`] does.
     pub fn run(
         &mut self,
         stop: Stop,
