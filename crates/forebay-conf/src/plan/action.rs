@@ -32,7 +32,7 @@ pub enum Action {
     /// below.
     Moved(MovedPages),
     /// No answer: the search for a route starts again at the first route, with the path of
-    /// [`Route::rewrite`].
+    /// [`super::Route::rewrite`].
     Rewrite,
 }
 
