@@ -420,11 +420,15 @@ fn a_launcher_that_hangs_does_not_delay_a_stop() {
     let launcher = proc::descendants(forebay.process.id()).into_iter().find(is_launcher).unwrap();
     proc::signal(launcher, Signal::STOP);
     forebay.signal(Signal::USR2);
+    // Other signals are answered in the log meanwhile. If the process takes both signals at once, it
+    // reloads first.
+    let waits = eventually(|| {
+        forebay.signal(Signal::HUP);
+        forebay.output().contains("SIGHUP waits")
+    });
+    assert!(waits, "{}", forebay.output());
     // A request proves that the process still serves while it waits for the launcher.
     assert_eq!(forebay.get("/").text(), "hello");
-    // Other signals are answered in the log meanwhile.
-    forebay.signal(Signal::HUP);
-    forebay.wait_for_output("SIGHUP waits");
     forebay.signal(Signal::USR2);
     forebay.wait_for_output("SIGUSR2 has no effect");
     forebay.signal(Signal::TERM);
