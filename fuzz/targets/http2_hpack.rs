@@ -11,6 +11,13 @@ fn lines(fields: &Fields) -> Vec<(Vec<u8>, Vec<u8>)> {
     fields.iter().map(|field| (field.name.to_vec(), field.value.to_vec())).collect()
 }
 
+/// The fields that count: no pseudo-fields, and all pieces of a cookie as one.
+fn counted(fields: &Fields) -> usize {
+    let is_cookie = |name: &[u8]| name == b"cookie";
+    let others = fields.iter().filter(|it| !it.name.starts_with(b":") && !is_cookie(it.name));
+    others.count() + usize::from(fields.iter().any(|it| is_cookie(it.name)))
+}
+
 fuzz_target!(|data: &[u8]| {
     let (mut decoder, mut encoder, mut again) = Default::default();
     let (mut fields, mut block) = (Fields::new(), Vec::new());
@@ -23,7 +30,7 @@ fuzz_target!(|data: &[u8]| {
         if Decoder::decode(&mut decoder, input, LIMITS, &mut fields).is_err() {
             return;
         }
-        assert!(fields.len() <= LIMITS.fields && decoder.allocated() <= 16_384);
+        assert!(counted(&fields) <= LIMITS.fields && decoder.allocated() <= 16_384);
         block.clear();
         Encoder::begin(&mut encoder, &mut block);
         for field in fields.iter() {
