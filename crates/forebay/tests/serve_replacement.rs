@@ -170,7 +170,8 @@ fn a_request_under_way_and_an_application_end_with_the_old_process() {
     let pid = forebay.folder.path().join("pid");
     assert!(eventually(|| fs::read_to_string(&pid).is_ok_and(|pid| pid.ends_with('\n'))));
     let last = upgrade(&mut forebay, None);
-    assert_ne!(forebay.get("/").text(), old_worker, "the new process has its own worker");
+    let has_own = eventually(|| forebay.get("/").text() != old_worker);
+    assert!(has_own, "the new process has its own worker");
     assert!(!forebay.process.has_ended());
     // A further upgrade waits for the end of the first process.
     last.signal(Signal::USR2);
