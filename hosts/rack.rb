@@ -59,13 +59,15 @@ module Forebay
     # just forked.
     def stop_handler(own)
       proc do |signal|
-        if Process.pid == own
-          wake('.')
-        else
-          trap(signal, 'DEFAULT')
-          Process.kill(signal, Process.pid)
-        end
+        Process.pid == own ? wake('.') : end_by(signal)
       end
+    end
+
+    # Ends this process by a signal, at once. Ruby's own handler would raise an exception, and a child
+    # that has not left the connection yet would answer the request with it.
+    def end_by(signal)
+      trap(signal, 'SYSTEM_DEFAULT')
+      Process.kill(signal, Process.pid)
     end
 
     # Wakes `serve`: '.' to stop, 'r' to start a thread later.

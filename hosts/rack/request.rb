@@ -91,6 +91,9 @@ module Forebay
 
     def call(env)
       @host.app.call(env)
+    rescue SignalException => e
+      raise unless @host.child?
+      @host.end_by(e.signo)
     ensure
       exit!(0) if @host.child?    # a child that the application has forked and not ended
     end
