@@ -11,6 +11,7 @@ use std::{fs, iter};
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::{Client, Reply};
 use forebay_testkit::peer::{self, Peer};
+use forebay_testkit::process::eventually;
 use forebay_testkit::stream::Address;
 use support::{Forebay, serve};
 
@@ -160,6 +161,55 @@ fn files_are_sent_below_a_root_alone() {
     let put = ask(&forebay.address.into(), "/in/file.txt PUT");
     assert_eq!(put.status, 405);
     forebay.stop();
+}
+
+#[test]
+fn modules_about_the_process_do_their_work() {
+    let folder = Folder::new();
+    copy_files(&folder);
+    let changing = |value: &str| format!("package Changing; sub value {{ '{value}' }} 1;\n");
+    let file = folder.write("lib/Changing.pm", changing("old"));
+    let text = r#"
+[[site]]
+listen = "127.0.0.1:0"
+[[site.route]]
+path = "/status"
+app = "status"
+[[site.route]]
+path = "/*"
+app = "own"
+[app.status]
+kind = "mod-perl"
+handler = "Apache2::Status"
+preload = "Processes"
+lib = "lib"
+[app.own]
+kind = "mod-perl"
+handler = "Processes"
+phases = { header_parser = "Apache2::Reload" }
+lib = "lib"
+workers = 1
+"#;
+    let forebay = serve(folder, text);
+    let page = forebay.get("/status").text().to_owned();
+    assert!(page.contains("Own &lt;page&gt;") && page.contains("Processes.pm"), "{page}");
+    assert!(forebay.get("/status?own").text().contains("a page of a module"));
+    let (pid, value) = said(&forebay, "/");
+    assert_eq!(value, "old");
+    fs::write(&file, changing("new")).unwrap();
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(5);
+    fs::File::options().write(true).open(&file).unwrap().set_modified(later).unwrap();
+    assert_eq!(said(&forebay, "/"), (pid.clone(), "new".to_owned()));
+    assert_eq!(said(&forebay, "/?limit").0, pid);
+    assert!(eventually(|| said(&forebay, "/").0 != pid), "{}", forebay.output());
+    forebay.stop();
+}
+
+/// What the handler `Processes` says: its process, and the value of the module that changes.
+fn said(forebay: &Forebay, path: &str) -> (String, String) {
+    let reply = forebay.get(path);
+    let (pid, value) = reply.text().split_once(' ').expect("two words");
+    (pid.to_owned(), value.to_owned())
 }
 
 /// HTML::Mason, Apache2_4::AuthCookie and SOAP::Lite, as Debian has them.

@@ -42,7 +42,7 @@ my %NUMBERS = (GET => 0, HEAD => 0, PUT => 1, POST => 2, DELETE => 3, CONNECT =>
     LOCK => 13, UNLOCK => 14);
 
 # Accessors return the value before, as mod_perl's do.
-for my $name (qw(status status_line uri unparsed_uri args handler protocol user ap_auth_type
+for my $name (qw(method status status_line uri unparsed_uri args handler protocol user ap_auth_type
     content_encoding no_local_copy finfo proxyreq filename_set)) {
     no strict 'refs';
     *$name = sub {
@@ -51,13 +51,6 @@ for my $name (qw(status status_line uri unparsed_uri args handler protocol user 
         $r->{$name} = $_[0] if @_;
         return $before;
     };
-}
-
-sub method {
-    my $r = &request_of;
-    my $before = $r->{method};
-    $r->{method} = $_[0] if @_;
-    return $before;
 }
 
 sub method_number {
@@ -155,10 +148,7 @@ sub content_type {
         return;
     }
     my $before = exists $r->{content_type} ? $r->{content_type} : Forebay::Phases::type_of($r);
-    if (@_) {
-        $r->{content_type} = $_[0];
-        return $before;
-    }
+    $r->{content_type} = $_[0] if @_;
     return $before;
 }
 

@@ -23,8 +23,7 @@ sub lookup_file {
         (my $base = $r->filename) =~ s{[^/]*\z}{};
         $file = $base . $file;
     }
-    my $sub = Forebay::Phases::looked_up($r, $r->{uri}, undef, $file);
-    return $sub;
+    return Forebay::Phases::looked_up($r, $r->{uri}, undef, $file);
 }
 
 package Apache2::SubRequest;
@@ -44,18 +43,8 @@ package Forebay::Phases;
 # Returns the subrequest for a path, or for `$file`, after the phases before its response.
 sub looked_up {
     my ($r, $target, $method, $file) = @_;
-    my $depth = 0;
-    for (my $before = $r; $before; $before = $before->{prev} || $before->{main}) { $depth++ }
-    die "too many subrequests within each other\n" if $depth > 20;
-    my ($path, $args) = split /\?/, $target, 2;
-    $path =~ s/%([0-9A-Fa-f]{2})/chr hex $1/ge;
-    my @kept;
-    for (split m{/}, $path, -1) {
-        if ($_ eq '..') { pop @kept if @kept > 1 }
-        elsif ($_ ne '.') { push @kept, $_ }
-    }
-    $path = join '/', @kept;
-    $path = '/' if $path eq '';
+    die "too many subrequests within each other\n" if depth_of($r) > 20;
+    my ($path, $args) = parts_of($target);
     my %env = %{ $r->{env} };
     $env{QUERY_STRING} = $args // '';
     my $sub = bless {

@@ -311,18 +311,38 @@ sub refuse {
 
 # ---- internal redirects ----
 
+# Returns how many requests lead to this one, and itself.
+sub depth_of {
+    my ($r) = @_;
+    my $depth = 0;
+    for (; $r; $r = $r->{prev} || $r->{main}) { $depth++ }
+    return $depth;
+}
+
+# Returns the path and the query of a target within this site. The path is decoded, and has no dot
+# segments, which would lead out of a directory.
+sub parts_of {
+    my ($target) = @_;
+    my ($path, $args) = split /\?/, $target, 2;
+    $path =~ s/%([0-9A-Fa-f]{2})/chr hex $1/ge;
+    my @kept;
+    for (split m{/}, $path, -1) {
+        if ($_ eq '..') { pop @kept if @kept > 1 }
+        elsif ($_ ne '.') { push @kept, $_ }
+    }
+    $path = join '/', @kept;
+    return ($path eq '' ? '/' : $path, $args);
+}
+
 # Returns the request for a path of this site, to which `$r` leads.
 sub redirected {
     my ($r, $target, $method) = @_;
-    my $depth = 0;
-    for (my $before = $r; $before; $before = $before->{prev} || $before->{main}) { $depth++ }
-    if ($depth > $MOST_REDIRECTS) {
+    if (depth_of($r) > $MOST_REDIRECTS) {
         $r->log_error("Request exceeded the limit of $MOST_REDIRECTS internal redirects"
             . ' due to probable configuration error: ' . $r->uri);
         die "too many internal redirects\n";
     }
-    my ($path, $args) = split /\?/, $target, 2;
-    $path =~ s/%([0-9A-Fa-f]{2})/chr hex $1/ge;
+    my ($path, $args) = parts_of($target);
     my %env = %{ $r->{env} };
     for (keys %{ $r->{env} }) {
         next if /\A(?:psgi|REDIRECT_|FOREBAY_)/;
@@ -373,12 +393,7 @@ sub internal_redirect {
     return;
 }
 
-sub internal_redirect_handler {
-    my $r = &request_of;
-    my $type = $r->content_type;
-    $r->internal_redirect(@_);
-    return;
-}
+sub internal_redirect_handler { goto &internal_redirect }
 
 sub internal_fast_redirect { goto &internal_redirect }
 
@@ -399,7 +414,6 @@ sub find_file {
         next if $1 eq '/' && $rest eq '';
         last if $rest eq '' || !-d $found;
     }
-    $r->{filename} = $found if !defined $r->{filename};
     $r->{path_info} = $rest if !defined $r->{path_info};
     $r->{filename} = $found;
 }

@@ -38,7 +38,6 @@ sub default_handler {
     my ($home) = Cwd::getcwd() =~ /\A(.*)\z/s;
     if ($self->changes_directory) { chdir $1 if $file =~ m{\A(.*/)}s }
     local $0 = $file;
-    my $before = $r->status;
     my $answer = eval { $script->{code}->($r, @_); 0 };
     my $error = $@;
     chdir $home;

@@ -78,9 +78,8 @@ pub struct App {
     /// environment that the #! lines of all Python scripts name, else python3 from PATH.
     pub python: Option<At<String>>,
     /// mod-perl: the directory that handlers see as the DocumentRoot; default: `dir`. php: the
-    /// directory of the scripts. command that speaks fastcgi, scgi or uwsgi: the directory
-    /// in SCRIPT_FILENAME and DOCUMENT_ROOT. For a command without `root`, PATH_INFO is the whole
-    /// path.
+    /// directory of the scripts. command that speaks fastcgi, scgi or uwsgi: the directory in
+    /// SCRIPT_FILENAME and DOCUMENT_ROOT. For a command without `root`, PATH_INFO is the whole path.
     pub root: Option<At<String>>,
     /// php, and command that speaks fastcgi: endings of the files that may be run, such as [".php",
     /// ".phtml"]. For a command, "*" allows any file below `root`. Default: [".php"], but "*" for a
@@ -108,9 +107,10 @@ pub struct App {
     /// Forebay removes the prefix from paths, and adds it to redirects and cookie paths. Default:
     /// none.
     pub strip_prefix: Option<At<String>>,
-    /// psgi, mod-perl, wsgi, asgi, rack, and command that speaks fastcgi (without `root`), scgi or uwsgi: the
-    /// prefix of the path that becomes SCRIPT_NAME, such as "/shop". The rest is PATH_INFO. With
-    /// "", the whole path is PATH_INFO. Default: the part of the route's `path` before its "/*".
+    /// psgi, mod-perl, wsgi, asgi, rack, and command that speaks fastcgi (without `root`), scgi or
+    /// uwsgi: the prefix of the path that becomes SCRIPT_NAME, such as "/shop". The rest is
+    /// PATH_INFO. With "", the whole path is PATH_INFO. Default: the part of the route's `path`
+    /// before its "/*".
     pub mount: Option<At<String>>,
     /// asgi, and command that speaks http or h2c: sends a client to the same process each time,
     /// with a cookie, if the process still runs and has a free connection. Default: no.
@@ -170,8 +170,8 @@ pub struct App {
     /// php, mono, command that speaks fastcgi, scgi or uwsgi: parameters added to those of each
     /// request. They replace parameters of the request that have the same name.
     pub params: BTreeMap<String, At<String>>,
-    /// perl-cgi, python-cgi, cgi-bin, psgi, mod-perl, wsgi, asgi, rack: directories where Perl (@INC), Python
-    /// (sys.path) and Ruby ($LOAD_PATH) look for modules first. Default: none.
+    /// perl-cgi, python-cgi, cgi-bin, psgi, mod-perl, wsgi, asgi, rack: directories where Perl
+    /// (@INC), Python (sys.path) and Ruby ($LOAD_PATH) look for modules first. Default: none.
     pub lib: Option<At<OneOrMany<String>>>,
     /// The user that the workers run as, with the groups of that user. Needs root. Default:
     /// `app_user` of `[server]`.

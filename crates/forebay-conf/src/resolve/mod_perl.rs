@@ -81,12 +81,8 @@ pub(super) fn preload(
             "remove it; in mode \"fork\", modules that a script loads with `use` are loaded once";
         return Err(no_effect(&at.span, "preload", &why, help));
     }
-    let is_name = |part: &str| {
-        part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-            && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-    };
     let item = |item: &At<&String>| {
-        if item.value.split("::").all(is_name) {
+        if item.value.split("::").all(is_word) {
             return Ok(item.value.clone());
         }
         Ok(existing_file(context, &item.with(item.value.clone()))?.to_string_lossy().into_owned())
@@ -94,15 +90,17 @@ pub(super) fn preload(
     at.items().iter().map(item).collect()
 }
 
+/// Returns true for a part of the name of a module: a word of Perl.
+fn is_word(part: &str) -> bool {
+    part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
 /// Checks the name of a handler: a module, a function, or a class and a method.
 fn handler(at: &At<&String>) -> Resolution<String> {
-    let is_name = |part: &str| {
-        part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-            && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-    };
     let (class, method) = at.value.split_once("->").unwrap_or((at.value, "handler"));
     let class = class.trim_start_matches(['+', '$']);
-    if class.split("::").all(is_name) && is_name(method) {
+    if class.split("::").all(is_word) && is_word(method) {
         return Ok(at.value.clone());
     }
     let message = format!("\"{}\" does not name a handler", at.value);

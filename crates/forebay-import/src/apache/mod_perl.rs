@@ -2,6 +2,7 @@
 //! or `psgi` for the handlers that run scripts and PSGI files.
 
 use super::Cx;
+use super::names::is_known;
 use super::sections::{all, last};
 use super::syntax::{Directive, line};
 use crate::draft::DraftRoute;
@@ -43,6 +44,12 @@ fn registry_mode(handler: &str) -> Option<&'static str> {
     }
 }
 
+/// Returns true for a directive that [`route`] translates for an application.
+pub fn is_of_application(directive: &Directive) -> bool {
+    let name = &directive.name;
+    name.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("perl")) && is_known(name)
+}
+
 /// The line that gives the paths of these layers to mod_perl, unless another handler answers.
 pub fn set_handler<'a>(layers: &[&'a [Directive]]) -> Option<&'a Directive> {
     last(layers, "SetHandler")
@@ -78,7 +85,7 @@ pub fn route(
     let mut route = route.clone();
     let response = settled(layers, "PerlResponseHandler");
     let found = match &response[..] {
-        [only] if registry_mode(only).is_some() && !take_request_object(dir) => {
+        [only] if registry_mode(only).is_some() && !takes_request_object(dir) => {
             scripts(cx, layers, only, dir)
         }
         [only] if is_plack(only) => psgi(cx, layers),
@@ -102,11 +109,11 @@ pub fn route(
 
 /// Returns true if a script in the directory takes the request object of mod_perl, which scripts of
 /// kind `perl-cgi` do not have.
-fn take_request_object(dir: &str) -> bool {
+fn takes_request_object(dir: &str) -> bool {
     let takes = |path: std::path::PathBuf| {
         let text = std::fs::read(path).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
-        text.contains("$r = shift") || text.contains("Apache2::") || text.contains("$r) = @_")
+        let text = String::from_utf8_lossy(&text).replace(char::is_whitespace, "");
+        ["$r=shift", "$r)=@_", "Apache2::"].iter().any(|sign| text.contains(sign))
     };
     std::fs::read_dir(dir).into_iter().flatten().flatten().any(|entry| {
         let is_small =

@@ -171,7 +171,7 @@ fn answers(
         _ => inner.iter().copied().find_map(rewrites::decision),
     };
     let is_met = |d: &&Directive| scheme == "https" && is(d, "SSLRequireSSL");
-    let is_of_app = |d: &&Directive| by_perl && d.name.len() > 4 && d.name.starts_with("Perl");
+    let is_of_app = |d: &&Directive| by_perl && mod_perl::is_of_application(d);
     let lines = inner.iter().copied().flatten();
     let lines = lines.filter(|directive| !is_met(directive) && !is_of_app(directive));
     let untranslated = lines.map(std::slice::from_ref).find_map(access_without_translation);

@@ -81,7 +81,8 @@ const OF_QUESTION: [&str; 8] = [
 ];
 
 /// Returns the table `forward_auth` for a location with `fastcgi_pass`, `scgi_pass` or
-/// `uwsgi_pass`. `outer` is the scope of `auth_request`, and `scope` that of the location. The text of an error says what the user must do.
+/// `uwsgi_pass`. `outer` is the scope of `auth_request`, and `scope` that of the location. The text
+/// of an error says what the user must do.
 fn program(
     cx: &Cx<'_>,
     (outer, scope): (&Scope<'_>, &Scope<'_>),

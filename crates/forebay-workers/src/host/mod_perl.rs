@@ -1,12 +1,10 @@
 //! The host and the command line of workers for handlers of mod_perl.
 
-use super::Host;
+use super::perl::BOOTSTRAP;
+use super::{Host, psgi};
 use crate::spec::AppSpec;
 use std::fmt::Write;
 use std::process::Command;
-
-/// The part that speaks with Forebay: the host for PSGI applications.
-const PSGI: &str = include_str!("../../../../hosts/psgi.pl");
 
 macro_rules! modules {
     ($($name:literal),* $(,)?) => {
@@ -39,13 +37,6 @@ const MODULES: [(&str, &str); 21] = modules![
     "Forebay/ModPerl.pm",
 ];
 
-/// Reads the source as the host for CGI scripts does. Taint checks refuse to run what was read, so
-/// the text passes through a match.
-const BOOTSTRAP: &str = "sysread(STDIN,$_,4)==4 or exit 1;$Forebay::Host::size=unpack'N',$_;$_='';\
-    while(length()<$Forebay::Host::size){\
-    sysread STDIN,$_,$Forebay::Host::size-length(),length() or exit 1}\
-    /\\A(.*)\\z/s;eval $1;die $@ if $@;undef $_;Forebay::Host::serve(@ARGV)";
-
 /// Returns the host that loads the files and modules of `preload`, and follows `directives`.
 pub(super) fn host(
     spec: &AppSpec,
@@ -59,7 +50,7 @@ pub(super) fn host(
         command.args(lib.split(':').filter(|dir| !dir.is_empty()).map(|dir| format!("-I{dir}")));
     }
     command.args(["-e", BOOTSTRAP, &spec.name, &parent.to_string()]);
-    let mut source = format!("{{\n{PSGI}\n}}\n");
+    let mut source = format!("{{\n{}\n}}\n", psgi::HOST);
     for (name, text) in MODULES {
         let _ = write!(
             source,
@@ -82,13 +73,13 @@ fn list(texts: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{MODULES, PSGI, list};
+    use super::{MODULES, list, psgi};
 
     /// A longer message would wait for a process that does not run yet.
     #[test]
     fn the_host_fits_the_buffer_of_a_socket() {
         let length: usize = MODULES.iter().map(|(name, text)| 2 * name.len() + text.len()).sum();
-        assert!(PSGI.len() + length < 160_000, "{length}");
+        assert!(psgi::HOST.len() + length < 160_000, "{length}");
     }
 
     #[test]

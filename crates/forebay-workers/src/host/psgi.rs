@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// The source of the host. A worker first reads this source from the control socket.
-const HOST: &str = include_str!("../../../../hosts/psgi.pl");
+pub(super) const HOST: &str = include_str!("../../../../hosts/psgi.pl");
 
 /// Returns the host that runs the application in `file`.
 pub(super) fn host(app: &str, file: &Path, parent: u32) -> Host {

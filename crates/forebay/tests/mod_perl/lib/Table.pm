@@ -349,6 +349,12 @@ sub internal {
     return 0;
 }
 
+sub internal_dots {
+    my ($r) = @_;
+    $r->internal_redirect('/t/a/%2e%2e/./target?of=' . $r->args);
+    return 0;
+}
+
 sub target {
     my ($r) = @_;
     $r->content_type('text/plain');
