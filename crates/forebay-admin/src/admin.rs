@@ -1,14 +1,14 @@
 //! The administrator's listener: status, metrics and health. Separate threads answer, so that busy
 //! serving threads do not delay the answers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Write};
 use std::net::{IpAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use forebay_conf::{Listen, Setting, SocketAccess};
 use forebay_net::counters::{BUCKETS, Counters, Durations, RouteTotals, Totals};
@@ -17,7 +17,11 @@ use forebay_net::listen::{self, ListenError, Listener, Loads};
 use forebay_net::timing::Step;
 use forebay_wire::http1::encode;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::param::page_size;
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
+
+use crate::metrics::{self, Metric};
 
 mod backends;
 mod cache;
@@ -68,8 +72,8 @@ pub struct CertificateRow {
     pub names: Vec<String>,
     /// Path of the file, or `ACME`.
     pub source: String,
-    /// Time of expiry in seconds since 1970. `None`: there is no certificate yet.
-    pub expires: Option<i64>,
+    /// Begin and end of the validity in seconds since 1970. `None`: there is no certificate yet.
+    pub validity: Option<(i64, i64)>,
 }
 
 /// The configuration that runs.
@@ -433,7 +437,9 @@ impl Admin {
             "mirrors": mirrors::json(&mirrors),
             "durations": durations_json(&totals.durations),
             "certificates": certificates.iter().map(|row| json!({
-                "names": row.names, "source": row.source, "expires": row.expires,
+                "names": row.names, "source": row.source,
+                "starts": row.validity.map(|(start, _)| start),
+                "expires": row.validity.map(|(_, end)| end),
             })).collect::<Vec<_>>(),
             "configuration": {
                 "generation": configuration.generation,
@@ -459,43 +465,18 @@ impl Admin {
         // new labels.
         let totals = Totals::of(&self.threads);
         let mut out = String::new();
-        family(&mut out, "forebay_requests_total", "counter", "Requests by status class.");
+        metrics::REQUESTS.begin(&mut out);
         for (class, n) in CLASSES.iter().zip(totals.classes) {
-            let _ = writeln!(out, "forebay_requests_total{{class=\"{class}\"}} {n}");
+            metrics::REQUESTS.value(&mut out, &format!("class=\"{class}\""), n);
         }
         durations(&mut out, &totals);
         limits(&mut out, &totals);
         logs::append_metrics(&mut out);
-        for (name, kind, help, n) in [
-            (
-                "forebay_reply_body_bytes_total",
-                "counter",
-                "Bytes of reply bodies.",
-                totals.body_bytes,
-            ),
-            ("forebay_connections_accepted_total", "counter", "Connections.", totals.accepted),
-            (
-                "forebay_connections",
-                "gauge",
-                "Open client connections.",
-                self.connections().sum::<usize>() as u64,
-            ),
-            (
-                "forebay_buffered_bytes",
-                "gauge",
-                "Bytes buffered for slow clients: of replies, in memory and in files, and of requests that have not arrived completely, in memory.",
-                self.loads.buffered.bytes(),
-            ),
-            (
-                "forebay_uptime_seconds",
-                "gauge",
-                "Time since the start.",
-                self.started.elapsed().as_secs(),
-            ),
-        ] {
-            family(&mut out, name, kind, help);
-            let _ = writeln!(out, "{name} {n}");
-        }
+        metrics::REPLY_BODY_BYTES.single(&mut out, totals.body_bytes);
+        metrics::CONNECTIONS_ACCEPTED.single(&mut out, totals.accepted);
+        metrics::CONNECTIONS.single(&mut out, self.connections().sum::<usize>());
+        metrics::BUFFERED_BYTES.single(&mut out, self.loads.buffered.bytes());
+        append_process(&mut out, self.started.elapsed());
         let Status { apps, backends, cache, routes, mirrors, certificates, configuration } =
             self.control.status();
         append_configuration(&mut out, &configuration, &certificates);
@@ -513,45 +494,29 @@ impl Admin {
 /// Appends the metrics of the program, the configuration that runs, and its certificates. Their
 /// names and forms follow those of Prometheus itself.
 fn append_configuration(out: &mut String, row: &ConfigurationRow, certificates: &[CertificateRow]) {
-    family(out, "forebay_build_info", "gauge", "1, with the version of the program.");
-    let _ = writeln!(out, "forebay_build_info{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"));
+    metrics::BUILD_INFO.begin(out);
+    metrics::BUILD_INFO.value(out, concat!("version=\"", env!("CARGO_PKG_VERSION"), "\""), 1);
     let last = row.last_reload.as_ref();
     let is_good = last.is_none_or(|reload| reload.error.is_none());
-    for (name, help, n) in [
-        (
-            "generation",
-            "Number of the configuration, from 1. Each change increases it.",
-            row.generation,
-        ),
-        (
-            "last_reload_successful",
-            "0 if the last reload failed, so that an older configuration is in use.",
-            u64::from(is_good),
-        ),
-        (
-            "last_reload_timestamp_seconds",
-            "Time of the last reload, or of the start.",
-            last.map_or(row.read, |reload| reload.time),
-        ),
-        (
-            "last_reload_success_timestamp_seconds",
-            "Time at which the configuration in use was read.",
-            row.read,
-        ),
-    ] {
-        family(out, &format!("forebay_config_{name}"), "gauge", help);
-        let _ = writeln!(out, "forebay_config_{name} {n}");
-    }
-    let name = "forebay_certificate_expiry_timestamp_seconds";
-    family(out, name, "gauge", "End of the validity of each certificate, by its names.");
-    let mut seen = BTreeSet::new();
-    for (row, expires) in certificates.iter().filter_map(|row| Some((row, row.expires?))) {
-        let labels = (row.names.join(","), &row.source);
-        // Prometheus refuses two values with the same labels.
-        if seen.insert(labels.clone()) {
-            let (names, source) = (label(&labels.0), label(labels.1));
-            let _ = writeln!(out, "{name}{{names=\"{names}\",source=\"{source}\"}} {expires}");
+    metrics::CONFIG_GENERATION.single(out, row.generation);
+    metrics::RELOAD_SUCCESSFUL.single(out, u64::from(is_good));
+    metrics::RELOAD_TIME.single(out, last.map_or(row.read, |reload| reload.time));
+    metrics::RELOAD_SUCCESS_TIME.single(out, row.read);
+    let mut rows = BTreeMap::new();
+    for row in certificates {
+        let (names, source) = (label(&row.names.join(",")), label(&row.source));
+        // A map, because Prometheus refuses two values with the same labels.
+        if let Some(validity) = row.validity {
+            rows.entry(format!("names=\"{names}\",source=\"{source}\"")).or_insert(validity);
         }
+    }
+    metrics::CERTIFICATE_START.begin(out);
+    for (labels, (start, _)) in &rows {
+        metrics::CERTIFICATE_START.value(out, labels, start);
+    }
+    metrics::CERTIFICATE_EXPIRY.begin(out);
+    for (labels, (_, end)) in &rows {
+        metrics::CERTIFICATE_EXPIRY.value(out, labels, end);
     }
 }
 
@@ -561,29 +526,41 @@ const STATES: [&str; 4] = ["starting", "idle", "busy", "ending"];
 /// number is unbounded.
 fn append_apps(out: &mut String, apps: &[AppStatus]) {
     let names: Vec<String> = apps.iter().map(|app| label(&app.name)).collect();
-    family(out, "forebay_workers", "gauge", "Worker processes, by application and state.");
+    metrics::WORKERS.begin(out);
     for (app, name) in apps.iter().zip(&names) {
         for state in STATES {
             let n = app.workers.iter().filter(|worker| worker.state == state).count();
-            let _ = writeln!(out, "forebay_workers{{app=\"{name}\",state=\"{state}\"}} {n}");
+            metrics::WORKERS.value(out, &format!("app=\"{name}\",state=\"{state}\""), n);
         }
     }
     let memory = |app: &AppStatus| app.workers.iter().map(|worker| worker.rss).sum();
-    type Figure<'a> = (&'a str, &'a str, &'a str, &'a dyn Fn(&AppStatus) -> u64);
-    let figures: [Figure<'_>; 5] = [
-        ("workers_memory_bytes", "gauge", "Resident memory of workers.", &memory),
-        ("app_waiting", "gauge", "Requests that wait for a worker.", &|app| app.waiting as u64),
-        ("worker_starts_total", "counter", "Workers started.", &|app| app.starts),
-        ("worker_crashes_total", "counter", "Workers that ended unexpectedly.", &|app| app.crashes),
-        ("app_crash_loop", "gauge", "1 if workers end immediately after their start.", &|app| {
-            u64::from(app.crash_loop.is_some())
-        }),
+    let figures: [(Metric, &dyn Fn(&AppStatus) -> u64); 5] = [
+        (metrics::WORKERS_MEMORY, &memory),
+        (metrics::APP_WAITING, &|app| app.waiting as u64),
+        (metrics::WORKER_STARTS, &|app| app.starts),
+        (metrics::WORKER_CRASHES, &|app| app.crashes),
+        (metrics::APP_CRASH_LOOP, &|app| u64::from(app.crash_loop.is_some())),
     ];
-    for (figure, kind, help, of) in figures {
-        family(out, &format!("forebay_{figure}"), kind, help);
+    for (metric, of) in figures {
+        metric.begin(out);
         for (app, name) in apps.iter().zip(&names) {
-            let _ = writeln!(out, "forebay_{figure}{{app=\"{name}\"}} {}", of(app));
+            metric.value(out, &format!("app=\"{name}\""), of(app));
         }
+    }
+}
+
+/// Appends the metrics of this process under the names of Prometheus' own clients, which ready boards
+/// and rules look for.
+fn append_process(out: &mut String, uptime: Duration) {
+    metrics::UPTIME.single(out, uptime.as_secs());
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    metrics::START_TIME.single(out, since.saturating_sub(uptime).as_secs());
+    let cpu = clock_gettime(ClockId::ProcessCPUTime);
+    metrics::CPU.single(out, format_args!("{}.{:09}", cpu.tv_sec, cpu.tv_nsec));
+    // Size, then resident pages.
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    if let Some(pages) = statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()) {
+        metrics::MEMORY.single(out, pages * page_size());
     }
 }
 
@@ -595,22 +572,18 @@ fn label(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', " ")
 }
 
-fn family(out: &mut String, name: &str, kind: &str, help: &str) {
-    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
-}
-
 fn durations(out: &mut String, totals: &Totals) {
-    let name = "forebay_request_duration_seconds";
-    family(out, name, "histogram", "From the last byte of the request head to that of the reply.");
-    histogram(out, name, "", &totals.durations);
-    let name = "forebay_step_duration_seconds";
-    family(out, name, "histogram", "Steps of requests, if [server] has timing = true.");
+    metrics::REQUEST_DURATION.begin(out);
+    histogram(out, metrics::REQUEST_DURATION, "", &totals.durations);
+    metrics::STEP_DURATION.begin(out);
     for (step, durations) in Step::ALL.iter().zip(&totals.steps) {
-        histogram(out, name, &format!("step=\"{}\"", step.name()), durations);
+        let label = format!("step=\"{}\"", step.name());
+        histogram(out, metrics::STEP_DURATION, &label, durations);
     }
 }
 
-fn histogram(out: &mut String, name: &str, label: &str, durations: &Durations) {
+fn histogram(out: &mut String, metric: Metric, label: &str, durations: &Durations) {
+    let name = metric.name;
     let (label, comma) = if label.is_empty() { ("", "") } else { (label, ",") };
     let mut sum = 0;
     let ends = BUCKETS.iter().map(|&end| (end as f64 / 1e6).to_string());
@@ -624,10 +597,9 @@ fn histogram(out: &mut String, name: &str, label: &str, durations: &Durations) {
 }
 
 fn limits(out: &mut String, totals: &Totals) {
-    let name = "forebay_limit_reached_total";
-    family(out, name, "counter", "Requests and connections that reached a limit, by key.");
+    metrics::LIMIT_REACHED.begin(out);
     for (limit, n) in Limit::ALL.iter().zip(totals.limits.0) {
-        let _ = writeln!(out, "{name}{{limit=\"{}\"}} {n}", limit.name());
+        metrics::LIMIT_REACHED.value(out, &format!("limit=\"{}\"", limit.name()), n);
     }
 }
 

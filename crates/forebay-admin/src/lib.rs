@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod metrics;
 
 pub use admin::{
     Admin, AdminChange, AppStatus, BackendChange, BackendRow, BackendState, BackendsOf, CacheRow,
@@ -9,3 +10,4 @@ pub use admin::{
     MaintenanceChange, MirrorCounts, MirrorRow, Purge, Purged, Refused, ReloadRow, Status,
     WeightChange, WorkerRow, open,
 };
+pub use metrics::{Kind, METRICS, Metric, metrics_json};

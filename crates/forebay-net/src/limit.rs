@@ -55,6 +55,7 @@ limits! {
     QueueTimeout "queue_timeout" "No worker became free in time.",
     BufferFile "buffer_file" "A reply had to wait for its client, because its buffer was full.",
     BufferTotal "buffer_total" "A reply had to wait for its client, or a request with a body got 503, because all buffers were full.",
+    SpoolDir "spool_dir" "A file of a body could not be written, such as on a full disk.",
     PasswordChecks "password_checks" "Checks of other passwords took too long; no key.",
     RateLimit "rate_limit" "Too many requests had the same key.",
     RequestTimeout "request_timeout" "An application took too long.",

@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use forebay_conf::Level;
 use forebay_net::buffered::Buffered;
+use forebay_net::limit::Limit;
 use forebay_net::thread::Thread;
 
 /// Maximum bytes of a backlog that are written before other tasks may run.
@@ -95,6 +96,7 @@ impl Queue {
                 Ok(more) => kept += more,
                 Err(error) => {
                     self.has_failed = true;
+                    thread.counters.count_limit(Limit::SpoolDir);
                     thread.log_limited(Level::Error, &format!(
                         "cannot keep a reply for a slow client in {}: {error}; free some space, or \
                          name another directory as `spool_dir` in [server] (the application waits \

@@ -6,6 +6,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use forebay_net::fault::Fault;
+use forebay_net::limit::Limit;
 
 /// Maximum number of bytes in memory before a file is used.
 // Thousands of slow uploads may each use this much memory.
@@ -105,6 +106,6 @@ fn full(dir: &Path, error: io::Error) -> Fault {
              directory as `spool_dir` in [server]",
             dir.display()
         );
-        Fault::us(500, message)
+        Fault::us(500, message).limited_by(Limit::SpoolDir)
     })
 }

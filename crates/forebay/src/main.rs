@@ -65,6 +65,11 @@ fn main() -> ExitCode {
             keep_from_programs(3);
             return forebay_process::supervise_root();
         }
+        Some(verb) if verb == "__metrics" => {
+            // For `scripts/reference`.
+            print!("{}", forebay_admin::metrics_json());
+            return ExitCode::SUCCESS;
+        }
         Some(verb) if verb == "__keeper" => return forebay_lab::keeper::keep(),
         Some(verb) if verb == forebay_net::log_opener::VERB => {
             return forebay_net::log_opener::open_log(arguments);

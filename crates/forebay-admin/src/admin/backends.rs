@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use super::{BackendRow, BackendsOf, escape, family, label};
+use super::{BackendRow, BackendsOf, escape, label};
+use crate::metrics::{self, Metric};
 
 /// Returns the backends as JSON.
 pub fn json(backends: &[BackendRow]) -> Vec<Value> {
@@ -35,33 +36,18 @@ pub fn json(backends: &[BackendRow]) -> Vec<Value> {
     backends.iter().map(row).collect()
 }
 
-/// A family of metrics: name, type, help text and value.
-type Family = (&'static str, &'static str, &'static str, fn(&BackendRow) -> u64);
-
-const FAMILIES: [Family; 4] = [
-    (
-        "forebay_backend_up",
-        "gauge",
-        "1 unless failures or health checks mark a backend as down.",
-        |b| b.is_up.into(),
-    ),
-    (
-        "forebay_backend_active_requests",
-        "gauge",
-        "Current requests and tunnels of a backend.",
-        |b| b.active,
-    ),
-    ("forebay_backend_requests_total", "counter", "Requests sent to a backend.", |b| b.requests),
-    ("forebay_backend_failures_total", "counter", "Requests that a backend failed at.", |b| {
-        b.failures
-    }),
+const FAMILIES: [(Metric, fn(&BackendRow) -> u64); 4] = [
+    (metrics::BACKEND_UP, |b| b.is_up.into()),
+    (metrics::BACKEND_ACTIVE, |b| b.active),
+    (metrics::BACKEND_REQUESTS, |b| b.requests),
+    (metrics::BACKEND_FAILURES, |b| b.failures),
 ];
 
 /// Appends the metrics of the backends.
 pub fn append_metrics(out: &mut String, backends: &[BackendRow]) {
     // All labels come from the configuration, so that traffic cannot create new labels.
-    for (name, kind, help, value) in FAMILIES {
-        family(out, name, kind, help);
+    for (metric, value) in FAMILIES {
+        metric.begin(out);
         for backend in backends {
             let of = match &backend.of {
                 BackendsOf::Route { site, route, .. } => {
@@ -71,9 +57,8 @@ pub fn append_metrics(out: &mut String, backends: &[BackendRow]) {
                 BackendsOf::Upstream(name) => format!("upstream=\"{}\"", label(name)),
             };
             let (server, address) = (backend.server, label(&backend.address));
-            let value = value(backend);
-            let _ =
-                writeln!(out, "{name}{{{of},server=\"{server}\",address=\"{address}\"}} {value}");
+            let labels = format!("{of},server=\"{server}\",address=\"{address}\"");
+            metric.value(out, &labels, value(backend));
         }
     }
 }

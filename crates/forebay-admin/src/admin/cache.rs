@@ -6,7 +6,8 @@ use forebay_wire::forms::{self, Dialect};
 use serde_json::{Value, json};
 
 use super::request::{AdminRequest, Method};
-use super::{Admin, AdminAnswer, family};
+use super::{Admin, AdminAnswer};
+use crate::metrics;
 
 /// Counts of the store of replies at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -177,7 +178,7 @@ pub(super) fn json(row: &CacheRow) -> Value {
 
 /// Appends the metrics of the reply store.
 pub(super) fn append_metrics(out: &mut String, row: &CacheRow) {
-    family(out, "forebay_cache_requests_total", "counter", "Requests of routes with a cache.");
+    metrics::CACHE_REQUESTS.begin(out);
     for (result, count) in [
         ("hit", row.hits),
         ("miss", row.misses),
@@ -185,16 +186,13 @@ pub(super) fn append_metrics(out: &mut String, row: &CacheRow) {
         ("stale", row.stale),
         ("passed", row.passed),
     ] {
-        let _ = writeln!(out, "forebay_cache_requests_total{{result=\"{result}\"}} {count}");
+        metrics::CACHE_REQUESTS.value(out, &format!("result=\"{result}\""), count);
     }
-    family(out, "forebay_cache_bytes", "gauge", "Bytes of stored replies.");
-    let _ = writeln!(out, "forebay_cache_bytes {}", row.bytes);
+    metrics::CACHE_BYTES.single(out, row.bytes);
     let Some(disk) = &row.disk else { return };
-    family(out, "forebay_cache_disk_bytes", "gauge", "Bytes of stored replies on disk.");
-    let _ = writeln!(out, "forebay_cache_disk_bytes {}", disk.bytes);
-    family(out, "forebay_cache_disk_replies", "gauge", "Stored replies on disk.");
-    let _ = writeln!(out, "forebay_cache_disk_replies {}", disk.replies);
-    family(out, "forebay_cache_disk_total", "counter", "Events of the store on disk.");
+    metrics::CACHE_DISK_BYTES.single(out, disk.bytes);
+    metrics::CACHE_DISK_REPLIES.single(out, disk.replies);
+    metrics::CACHE_DISK_EVENTS.begin(out);
     for (event, count) in [
         ("hit", disk.hits),
         ("written", disk.written),
@@ -202,7 +200,7 @@ pub(super) fn append_metrics(out: &mut String, row: &CacheRow) {
         ("broken", disk.broken),
         ("error", disk.errors),
     ] {
-        let _ = writeln!(out, "forebay_cache_disk_total{{event=\"{event}\"}} {count}");
+        metrics::CACHE_DISK_EVENTS.value(out, &format!("event=\"{event}\""), count);
     }
 }
 

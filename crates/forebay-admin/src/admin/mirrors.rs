@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use super::family;
+use crate::metrics::{MIRROR_ACTIVE, MIRROR_REQUESTS};
 
 /// Counts of the copies of one route's requests, at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -66,17 +66,17 @@ pub(super) fn append_metrics(out: &mut String, rows: &[MirrorRow]) {
     if rows.is_empty() {
         return;
     }
-    let (requests, active) = ("forebay_mirror_requests_total", "forebay_mirror_active_requests");
-    family(out, requests, "counter", "Copies of requests for a mirror, by outcome.");
+    MIRROR_REQUESTS.begin(out);
     for MirrorRow { site, route, counts, .. } in rows {
         for (result, count) in counts.named() {
             let labels = format!("site=\"{site}\",route=\"{route}\",result=\"{result}\"");
-            let _ = writeln!(out, "{requests}{{{labels}}} {count}");
+            MIRROR_REQUESTS.value(out, &labels, count);
         }
     }
-    family(out, active, "gauge", "Copies of requests that are under way.");
+    MIRROR_ACTIVE.begin(out);
     for MirrorRow { site, route, counts, .. } in rows {
-        let _ = writeln!(out, "{active}{{site=\"{site}\",route=\"{route}\"}} {}", counts.active);
+        let labels = format!("site=\"{site}\",route=\"{route}\"");
+        MIRROR_ACTIVE.value(out, &labels, counts.active);
     }
 }
 

@@ -5,7 +5,8 @@ use std::fmt::Write;
 use forebay_net::counters::RouteTotals;
 use serde_json::{Value, json};
 
-use super::{escape, family, histogram, label};
+use super::{escape, histogram, label};
+use crate::metrics::{ROUTE_BODY_BYTES, ROUTE_DURATION, ROUTE_REQUESTS};
 
 /// Returns the counters of requests as JSON, with an object for each route.
 pub fn json(routes: &[RouteTotals]) -> Vec<Value> {
@@ -30,22 +31,20 @@ pub fn append_metrics(out: &mut String, routes: &[RouteTotals]) {
         return;
     }
     let labels: Vec<_> = routes.iter().map(labels_of).collect();
-    let name = "forebay_route_requests_total";
-    family(out, name, "counter", "Requests by route, method and status; 0 is no reply.");
+    ROUTE_REQUESTS.begin(out);
     for (route, of) in routes.iter().zip(&labels) {
         for (method, status, n) in &route.requests {
-            let _ = writeln!(out, "{name}{{{of},method=\"{method}\",code=\"{status}\"}} {n}");
+            let labels = format!("{of},method=\"{method}\",code=\"{status}\"");
+            ROUTE_REQUESTS.value(out, &labels, n);
         }
     }
-    let name = "forebay_route_reply_body_bytes_total";
-    family(out, name, "counter", "Bytes of reply bodies by route.");
+    ROUTE_BODY_BYTES.begin(out);
     for (route, of) in routes.iter().zip(&labels) {
-        let _ = writeln!(out, "{name}{{{of}}} {}", route.body_bytes);
+        ROUTE_BODY_BYTES.value(out, of, route.body_bytes);
     }
-    let name = "forebay_route_duration_seconds";
-    family(out, name, "histogram", "Times of requests by route.");
+    ROUTE_DURATION.begin(out);
     for (route, of) in routes.iter().zip(&labels) {
-        histogram(out, name, of, &route.durations);
+        histogram(out, ROUTE_DURATION, of, &route.durations);
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) fn rows(plan: &Plan, loaded: &SiteTls) -> Vec<CertificateRow> {
             CertificateSource::Acme(_) => "ACME".to_owned(),
             CertificateSource::OnDemand(_) => "ACME on demand".to_owned(),
         },
-        expires: of.certificate().validity().map(|(_, until)| until),
+        validity: of.certificate().validity(),
     };
     let sites = plan
         .sites

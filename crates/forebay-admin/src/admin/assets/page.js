@@ -149,7 +149,9 @@ function certificateRows(now) {
       return [one.names.join(", "), cell("text", one.source), cell("bad", "not issued yet")];
     }
     const left = one.expires - Date.now() / 1000;
-    const kind = left < 0 ? "bad" : left < 14 * 86400 ? "warn" : "good";
+    // A certificate of six days has two days left when its renewal is due.
+    const late = Math.min(14 * 86400, (one.expires - one.starts) / 4);
+    const kind = left < 0 ? "bad" : left < late ? "warn" : "good";
     const text = left < 0 ? "expired" : "expires in " + duration(left);
     return [one.names.join(", "), cell("text", one.source), cell(kind, text)];
   });
