@@ -9,6 +9,7 @@ mod ajp;
 mod app;
 mod app_servers;
 mod cache;
+mod challenge;
 mod compress;
 mod defaults;
 mod fields;
@@ -46,6 +47,7 @@ pub use app::{
 };
 pub use app_servers::{Fastcgi, Multiplex, Scgi, Uwsgi};
 pub use cache::Cache;
+pub use challenge::Challenge;
 pub use compress::{Coding, Compress};
 pub(crate) use defaults::{ANSWERS, SITE_KEYS};
 pub use defaults::{Defaults, RouteKeys};

@@ -9,6 +9,7 @@ mod action;
 mod ajp;
 mod app;
 mod cache;
+mod challenge;
 mod changes;
 mod compress;
 mod expect;
@@ -57,6 +58,7 @@ pub use app::{
     Workers,
 };
 pub use cache::{Cache, CacheDisk, CookieName};
+pub use challenge::Challenge;
 pub(crate) use compress::{ALGORITHMS, MIN_SIZE, TYPES};
 pub use compress::{Algorithm, Compress, ContentCoding, MediaPattern};
 pub use expect::{Expectation, ExpectedAnswer};

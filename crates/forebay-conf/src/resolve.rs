@@ -9,6 +9,7 @@ mod ajp;
 mod app;
 mod app_server;
 mod cache;
+mod challenge;
 mod compress;
 mod effect;
 mod expect;

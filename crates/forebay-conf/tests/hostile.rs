@@ -266,6 +266,7 @@ const KEYS: &[&str] = &[
     "default",
     "charset",
     "signed_url",
+    "challenge",
     "allow_methods",
     "open_methods",
     "internal",

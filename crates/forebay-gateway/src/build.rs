@@ -25,7 +25,7 @@ use forebay_net::log::ErrorLog;
 use forebay_net::thread::Thread;
 use forebay_origin::access::{
     DigestUsers, HashQueue, KeyError, PasswordChecks, RateLimiter, TokenKeys, Users, UsersError,
-    checks_at_once,
+    checks_at_once, random_key,
 };
 use forebay_origin::apps::definition::Definition;
 use forebay_origin::apps::running::RunningApp;
@@ -159,6 +159,8 @@ pub struct Origins {
     store: Option<Arc<Store>>,
     /// Rate limits by site and route, with the state of their keys.
     limiters: Vec<Vec<Vec<Arc<RateLimiter>>>>,
+    /// Key of challenges without a secret: that of the store, or a random one. A reload keeps it.
+    challenge_key: [u8; 32],
     /// Keys of `jwt` by site and route.
     token_keys: Vec<Vec<Option<Arc<TokenKeys>>>>,
     tls: Arc<SiteTls>,
@@ -227,6 +229,10 @@ impl Origins {
         let registry = plan.server.route_metrics.then(|| registry.unwrap_or_default());
         let before = previous.map(|previous| &previous.limiters[..]);
         let limiters = limiters(&plan, before, fleet.as_ref().map(|fleet| fleet.keys()).as_ref());
+        let challenge_key = fleet.as_ref().and_then(|fleet| fleet.challenge_key());
+        let challenge_key = challenge_key
+            .or_else(|| previous.map(|previous| previous.challenge_key))
+            .unwrap_or_else(random_key);
         let token_keys = token_keys(&plan, starts).map_err(BuildError::Keys)?;
         let store =
             replies::store(&plan, errors, previous.and_then(|previous| previous.store.as_ref()))
@@ -253,6 +259,7 @@ impl Origins {
             store,
             limiters,
             registry,
+            challenge_key,
             token_keys,
             held,
             tls,

@@ -22,7 +22,7 @@ use forebay_net::fault::Fault;
 use forebay_net::head::Request;
 use forebay_net::request_fields::RequestFields;
 use forebay_net::template::{Escape, encode_path};
-use forebay_origin::access::{check_signed_url, is_open_to, permits_method};
+use forebay_origin::access::{challenges, check_signed_url, is_open_to, permits_method};
 use forebay_origin::files::FileResolver;
 use forebay_origin::rules::{facts, rules_beside};
 use forebay_server::decide::{Admission, Declined, Lead, Step, Walk, only_internal};
@@ -376,6 +376,16 @@ fn gate(route: &Route, request: &Request, text: &mut Explanation) -> Result<(), 
     if let Some(signed) = &route.access.signed_url {
         check_signed_url(signed, request)?;
         text.item("", b"the signature of the URL is valid (`signed_url`)");
+    }
+    if let Some(challenge) = &route.access.challenge
+        && challenges(challenge, request)
+    {
+        let bits = challenge.difficulty;
+        let task = format!(
+            "a new visitor first gets a page whose script searches a hash with {bits} zero bits \
+             (`challenge`)"
+        );
+        text.item("", task.as_bytes());
     }
     if is_open_to(&route.access, request) {
         text.item("", b"the method needs no permission (`open_methods`)");

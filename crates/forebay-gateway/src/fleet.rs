@@ -104,6 +104,11 @@ impl Fleet {
         SharedKeys::new(&secret.unwrap_or_default())
     }
 
+    /// Returns the key of challenges that all machines share. `None` if the store has no key.
+    pub fn challenge_key(&self) -> Option<[u8; 32]> {
+        self.shared.store.derivation().map(|keys| keys.key("challenges"))
+    }
+
     /// From now on, exchanges the counts of `limits` and the purges of `cache`. `limits` and
     /// `cache` replace those of the previous configuration. Starts the threads of the exchange, if
     /// they do not run.

@@ -18,7 +18,12 @@ impl Request {
 
     /// Returns true if the request meets the conditions of the route's `when` table.
     pub fn meets_when(&self, matcher: &Matcher) -> bool {
-        matcher.when.as_ref().is_none_or(|when| self.meets_all(when, Readings::of(when)))
+        matcher.when.as_ref().is_none_or(|when| self.meets_conditions(when))
+    }
+
+    /// Returns true if the request meets these conditions.
+    pub fn meets_conditions(&self, when: &When) -> bool {
+        self.meets_all(when, Readings::of(when))
     }
 
     /// Returns true if the route restricts access, and an application may read values that do not

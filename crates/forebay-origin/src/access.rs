@@ -11,6 +11,7 @@
 //! The crate `htpasswd-verify` depends on the abandoned `rust-crypto`, so this module uses
 //! `bcrypt`, `sha-crypt` and `md-5` (apr1) directly.
 
+mod challenge;
 mod digest;
 mod digest_users;
 mod forward;
@@ -48,6 +49,8 @@ use forebay_wire::ClientAddress;
 use forebay_wire::http1::encode;
 use sha2::{Digest as _, Sha256};
 
+use challenge::{Challenger, Task};
+pub use challenge::{applies as challenges, random_key};
 use digest::DigestCheck;
 pub use digest_users::{Algorithm, DigestUsers};
 pub use forward::ForwardAuth;
@@ -130,6 +133,7 @@ pub struct Guarded {
     /// Removes the client's fields with names that a token or the server of `forward_auth` sets.
     /// Otherwise a request that is admitted without a token or server could forge these fields.
     removed: Option<Rc<RequestFields>>,
+    challenger: Option<Box<Challenger>>,
     /// Rate limits whose keys do not contain the user, then limits whose keys do.
     limits: [Vec<Arc<RateLimiter>>; 2],
 }
@@ -162,6 +166,8 @@ pub struct GateState<'s> {
     pub key_server: Option<Box<dyn Origin>>,
     /// The server of `forward_auth`.
     pub forward: Option<ForwardAuth>,
+    /// The key of a `challenge` without a secret.
+    pub challenge_key: &'s [u8; 32],
 }
 
 /// Credentials that a route requires: a password or a token.
@@ -176,6 +182,8 @@ enum Begun<'l> {
     Admitted,
     /// The route does not permit the method.
     WrongMethod,
+    /// The visitor gets a task, or the cookie for a solved one.
+    Challenged(Task),
     /// Rate limits delay or refuse the request. If the flag is set, an admitted request must also
     /// have credentials.
     Limited(Judged<'l>, bool),
@@ -210,7 +218,10 @@ impl Guarded {
             .map(|name| RequestField { name: name.to_owned(), change: RequestChange::Remove });
         let removed = RequestFields::new(&removed.collect::<Vec<_>>());
         let logins = logins.collect();
-        Self { thread, access, logins, forward: state.forward, removed, limits }
+        let challenger = access.challenge.clone();
+        let challenger =
+            challenger.map(|settings| Box::new(Challenger::new(settings, state.challenge_key)));
+        Self { thread, access, logins, forward: state.forward, removed, challenger, limits }
     }
 
     /// Decides as far as possible without waiting. Returns an error for an external request to an
@@ -234,6 +245,9 @@ impl Guarded {
         }
         if let Some(signed) = &access.signed_url {
             check_signed_url(signed, request)?;
+        }
+        if let Some(task) = self.challenger.as_ref().and_then(|one| one.check(request)) {
+            return Ok(Begun::Challenged(task));
         }
         let [first, after_user] = &self.limits;
         let may_need_login =
@@ -260,6 +274,10 @@ impl Guarded {
                 let mut lines = Vec::new();
                 encode::field(&mut lines, "Allow", self.access.allow_field().as_bytes());
                 return exchange.respond_error_with(405, &lines).await.map(|()| false);
+            }
+            Begun::Challenged(task) => {
+                let challenger = self.challenger.as_ref().expect("it has given the task");
+                return challenger.answer(exchange, task).await.map(|()| false);
             }
             Begun::Limited(verdict, needs_login) => {
                 if !self.obey(verdict, exchange).await? {
@@ -400,7 +418,9 @@ impl Gate for Guarded {
     }
 
     fn is_by_path(&self) -> bool {
-        self.forward.is_some() || self.access.signed_url.is_some()
+        self.forward.is_some()
+            || self.access.signed_url.is_some()
+            || self.access.challenge.is_some()
     }
 
     fn permission(&self, method: &[u8]) -> Permission {

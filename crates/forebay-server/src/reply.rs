@@ -241,7 +241,8 @@ impl Reply {
         fields.find(|field| field.name.eq_ignore_ascii_case(b"content-type")).map(|f| f.value)
     }
 
-    pub(crate) fn set_rules(&mut self, rules: Option<Rc<Rules>>) {
+    /// Sets the rules for the fields of the reply. With `None`, the fields stay as they are.
+    pub fn set_rules(&mut self, rules: Option<Rc<Rules>>) {
         self.rules = rules;
     }
 
@@ -603,7 +604,7 @@ impl Reply {
     }
 
     /// Sends a page for an error, with additional field lines.
-    pub(crate) async fn respond_page(
+    pub async fn respond_page(
         &mut self,
         status: u16,
         content_type: &str,

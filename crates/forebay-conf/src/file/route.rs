@@ -9,6 +9,7 @@ use super::ajp::Ajp;
 use super::app::{Limits, OnAbort};
 use super::app_servers::{Fastcgi, Scgi, Uwsgi};
 use super::cache::Cache;
+use super::challenge::Challenge;
 use super::compress::Compress;
 use super::fields::{ReplyFields, RequestFields};
 use super::filter::{Replace, Ssi};
@@ -133,6 +134,11 @@ pub struct Route {
     /// `secret`. A wrong signature gets 403, and an expired URL gets 410. `satisfy` does not change
     /// this. Default: no signature is needed.
     pub signed_url: Option<At<Table<SignedUrl>>>,
+    /// Lets browsers of new visitors solve a task before the route answers, so that crowds of
+    /// crawlers pay for each address: true, or a table. A visitor who has answered gets a cookie.
+    /// Never asks for /robots.txt, /favicon.ico and paths below /.well-known/. Neither
+    /// `satisfy` nor `open_methods` changes this. Default: false.
+    pub challenge: Option<At<BoolOr<Challenge>>>,
     /// The methods that the route permits, such as ["GET", "POST"] ("GET" includes HEAD). Requests
     /// with another method get 405 with `Allow`. In contrast, a route with `methods` leaves
     /// requests with other methods to later routes. Default: all methods.

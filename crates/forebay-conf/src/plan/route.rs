@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Action, BandwidthLimit, Cache, Clients, Compress, Cors, ErrorPages, Filters, Fingerprint,
-    ForwardAuth, Inherited, Jwt, LogFile, Maintenance, Matcher, Mirror, RateLimit, ReplyField,
-    RequestField, Rewrite, RouteTimeouts, Satisfy, SignedUrl, Upstream,
+    Action, BandwidthLimit, Cache, Challenge, Clients, Compress, Cors, ErrorPages, Filters,
+    Fingerprint, ForwardAuth, Inherited, Jwt, LogFile, Maintenance, Matcher, Mirror, RateLimit,
+    ReplyField, RequestField, Rewrite, RouteTimeouts, Satisfy, SignedUrl, Upstream,
 };
 
 /// A route: conditions on requests, and the action that answers matching requests.
@@ -162,6 +162,8 @@ pub struct Access {
     pub rate_limits: Vec<RateLimit>,
     /// A signature that each URL must have. Default `None`.
     pub signed_url: Option<SignedUrl>,
+    /// A task that browsers of new visitors solve. Default `None`.
+    pub challenge: Option<Challenge>,
     /// Methods that the route permits. If empty (the default), all methods.
     pub allow_methods: Vec<String>,
     /// Methods that need no permission: the rules about clients and users do not apply to them.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::action::action;
 use super::cache::cache;
+use super::challenge::challenge;
 use super::compress::compress;
 use super::effect::no_effect;
 use super::fields::{remove_headers, reply_headers, request_headers};
@@ -153,6 +154,7 @@ fn access(
         },
         rate_limits: rate_limits(&typed.rate_limit, known)?,
         signed_url: typed.signed_url.as_ref().map(|at| signed_url(at, known)).transpose()?,
+        challenge: typed.challenge.as_ref().map(challenge).transpose()?.flatten(),
         allow_methods: methods(&typed.allow_methods)?,
         open_methods: methods(&typed.open_methods)?,
         internal: typed.internal.as_ref().is_some_and(|at| at.value),

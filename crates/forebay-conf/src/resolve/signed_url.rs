@@ -41,7 +41,7 @@ pub(super) fn signed_url(
     Ok(SignedUrl { secrets, expires: expires(typed, &parsed)?, text: parsed, signature, is_md5 })
 }
 
-fn secret(typed: &At<&String>, is_md5: bool) -> Resolution<Secret> {
+pub(super) fn secret(typed: &At<&String>, is_md5: bool) -> Resolution<Secret> {
     let secret = text(typed)?;
     if secret.len() < SHORTEST_SECRET && !is_md5 {
         return Err(Problem::new(&typed.span, "this secret has fewer than 32 bytes").help(

@@ -186,6 +186,7 @@ impl Origins {
             limiters: &self.limiters[site][at],
             keys: self.token_keys[site][at].clone(),
             forward,
+            challenge_key: &self.challenge_key,
         };
         Some(Box::new(Guarded::new(thread.clone(), route.access.clone(), state)))
     }

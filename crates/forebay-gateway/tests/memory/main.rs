@@ -26,6 +26,7 @@ mod cache_keys;
 mod cache_urls;
 mod cache_waits;
 mod caching;
+mod challenges;
 mod clients;
 mod compression;
 mod conditions;

@@ -1,0 +1,65 @@
+//! Resolves `challenge` of a route.
+
+use std::time::Duration;
+
+use super::Resolution;
+use super::effect::no_effect;
+use super::signed_url::secret;
+use super::value::{optional_time, time_above_zero, within};
+use super::when::when;
+use crate::error::Problem;
+use crate::file::{self, At, BoolOr};
+use crate::plan::Challenge;
+
+const DIFFICULTY: u8 = 16;
+const DELAY: Duration = Duration::from_secs(10);
+const LIFETIME: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Browsers keep no cookie for longer.
+const MAX_LIFETIME: Duration = Duration::from_secs(400 * 24 * 3600);
+/// A page that is older cannot be answered.
+const MAX_DELAY: Duration = Duration::from_secs(600);
+
+/// Returns `None` for `challenge = false`.
+pub(super) fn challenge(typed: &At<BoolOr<file::Challenge>>) -> Resolution<Option<Challenge>> {
+    let defaults = file::Challenge::default();
+    let typed = match &typed.value {
+        BoolOr::Bool(false) => return Ok(None),
+        BoolOr::Bool(true) => &defaults,
+        BoolOr::Table(table) => table,
+    };
+    let requires_javascript = typed.require_javascript.as_ref().is_some_and(|at| at.value);
+    let delay = optional_time(&typed.delay)?;
+    if let (Some(at), Some(delay)) = (&typed.delay, delay) {
+        if requires_javascript {
+            let help = "leave one of the two keys out";
+            return Err(no_effect(&at.span, "delay", "beside `require_javascript`", help));
+        }
+        if !(Duration::from_secs(1)..=MAX_DELAY).contains(&delay) {
+            return Err(Problem::new(&at.span, "a delay is from 1 s to 10 minutes")
+                .help("to refuse visitors without JavaScript, write require_javascript = true"));
+        }
+    }
+    let lifetime = time_above_zero(&typed.lifetime, LIFETIME)?;
+    if let Some(at) = typed.lifetime.as_ref().filter(|_| lifetime > MAX_LIFETIME) {
+        return Err(Problem::new(&at.span, "browsers keep a cookie for at most 400 days")
+            .help("give at most \"400d\""));
+    }
+    let mut when = typed.when.as_ref().map(when).transpose()?.map(Box::new);
+    if let Some(when) = &mut when {
+        when.is_rule = true;
+    }
+    Ok(Some(Challenge {
+        difficulty: match &typed.difficulty {
+            Some(at) => within(at, 1..=32)?,
+            None => DIFFICULTY,
+        },
+        delay: (!requires_javascript).then(|| delay.unwrap_or(DELAY)),
+        lifetime,
+        when,
+        feeds: typed.feeds.as_ref().is_some_and(|at| at.value),
+        secret: match &typed.secret {
+            Some(at) => Some(secret(&at.with(&at.value), false)?),
+            None => None,
+        },
+    }))
+}
