@@ -1,9 +1,9 @@
 //! State of routes that threads share and that a reload keeps.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-use forebay_conf::{Action, HttpVersion, Plan};
+use forebay_conf::{Action, Address, HttpVersion, Plan, Scheme};
 use forebay_net::log::ErrorLog;
 use forebay_origin::apps::definition::limits;
 use forebay_origin::mirror::MirrorState;
@@ -67,21 +67,20 @@ impl SharedUpstream {
         // a check succeeds. Without checks, nothing would bring it back.
         let keeps_health = plan.health.is_some();
         let group = Group::after(&before.group, &(&**plan).into(), index_before, keeps_health);
-        let tallies = if before.has_targets_of(plan) {
+        let tallies = if targets(&before.plan) == targets(plan) {
             before.tallies.clone()
         } else {
             Tallies::new(plan.to.len())
         };
         Self { plan: plan.clone(), group, tallies }
     }
+}
 
-    fn has_targets_of(&self, plan: &forebay_conf::Upstream) -> bool {
-        let targets = |plan: &forebay_conf::Upstream| {
-            let targets = plan.to.iter().map(|backend| (backend.scheme, backend.address.clone()));
-            targets.collect::<Vec<_>>()
-        };
-        targets(&self.plan) == targets(plan)
-    }
+type Targets = Vec<(Scheme, Address)>;
+
+/// What a group without a name is recognised by after a reload.
+fn targets(plan: &forebay_conf::Upstream) -> Targets {
+    plan.to.iter().map(|backend| (backend.scheme, backend.address.clone())).collect()
 }
 
 /// Groups of a new configuration, and groups of the previous configuration.
@@ -89,8 +88,9 @@ impl SharedUpstream {
 struct Upstreams<'a> {
     named: BTreeMap<String, SharedUpstream>,
     named_before: BTreeMap<&'a str, &'a SharedUpstream>,
-    /// Previous groups of single routes. Each previous group is used for at most one new group.
-    anonymous_before: Vec<&'a SharedUpstream>,
+    /// Previous groups of single routes, in their order. Each previous group is used for at most one
+    /// new group.
+    anonymous_before: HashMap<Targets, VecDeque<&'a SharedUpstream>>,
 }
 
 impl<'a> Upstreams<'a> {
@@ -102,7 +102,10 @@ impl<'a> Upstreams<'a> {
             for upstream in of_routes.chain(&previous.relays) {
                 match &upstream.plan.name {
                     Some(name) => drop(upstreams.named_before.insert(name, upstream)),
-                    None => upstreams.anonymous_before.push(upstream),
+                    None => {
+                        let same = upstreams.anonymous_before.entry(targets(&upstream.plan));
+                        same.or_default().push_back(upstream);
+                    }
                 }
             }
         }
@@ -114,9 +117,8 @@ impl<'a> Upstreams<'a> {
     /// same backends.
     fn take(&mut self, plan: &Arc<forebay_conf::Upstream>) -> SharedUpstream {
         let Some(name) = &plan.name else {
-            let mut before = self.anonymous_before.iter();
-            let at = before.position(|before| before.has_targets_of(plan));
-            return SharedUpstream::new(plan, at.map(|at| self.anonymous_before.remove(at)));
+            let before = self.anonymous_before.get_mut(&targets(plan));
+            return SharedUpstream::new(plan, before.and_then(VecDeque::pop_front));
         };
         let before = self.named_before.get(name.as_str()).copied();
         let made = self.named.entry(name.clone());
