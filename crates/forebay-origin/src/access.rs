@@ -59,6 +59,7 @@ pub use methods::{is_open_to, permits_method};
 use nonces::Nonces;
 pub use queue::{HashQueue, Refusal, Turn};
 use rate_limit::{Judged, judge, refusal_fields};
+pub(crate) use rate_limit::{KeyPart, client_network, key_texts};
 pub use rate_limit::{RateLimiter, SharedKeys};
 pub use signed_url::check as check_signed_url;
 use token::TokenCheck;

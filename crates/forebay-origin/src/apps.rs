@@ -12,4 +12,5 @@ pub mod program;
 pub mod running;
 pub mod scripts;
 mod takeover;
+mod turns;
 pub mod worker;

@@ -73,7 +73,7 @@ impl App {
     /// `current_thread` runtime of tokio with I/O and time enabled, and use the lease on that
     /// runtime.
     pub async fn checkout(&self) -> Result<Lease, Unavailable> {
-        checkout(&self.shared, std::thread::current().id(), |_| None).await
+        checkout(&self.shared, std::thread::current().id(), || 0, |_| None).await
     }
 
     /// Returns a worker for this request, as [`checkout`](App::checkout) does. The request may wait
@@ -81,8 +81,19 @@ impl App {
     /// this case, too, the caller must then call the lease's [`send`](Lease::send) with the same
     /// arguments.
     pub async fn checkout_for(&self, block: &[u8], body: Body<'_>) -> Result<Lease, Unavailable> {
+        self.checkout_in_turn(block, body, || 0).await
+    }
+
+    /// Returns a worker as [`checkout_for`](App::checkout_for) does. If the request has to wait, it
+    /// takes turns with the requests of other clients. `client` is called only in this case.
+    pub async fn checkout_in_turn(
+        &self,
+        block: &[u8],
+        body: Body<'_>,
+        client: impl Fn() -> u64,
+    ) -> Result<Lease, Unavailable> {
         let thread = std::thread::current().id();
-        checkout(&self.shared, thread, |mark| control::message(block, body, mark)).await
+        checkout(&self.shared, thread, client, |mark| control::message(block, body, mark)).await
     }
 
     /// Returns the status of all workers, the oldest first.

@@ -15,15 +15,16 @@ use tokio::time::{Instant, timeout_at};
 
 /// Returns a worker for a request on `thread`, the current thread. `message` encodes the request
 /// for a worker's prefetch queue, which holds requests until the worker has finished its current
-/// request.
+/// request. `client` is called only if the request has to wait.
 pub(crate) async fn checkout(
     shared: &Arc<AppShared>,
     thread: ThreadId,
+    client: impl Fn() -> u64,
     message: impl Fn(Mark) -> Message,
 ) -> Result<Lease, Unavailable> {
     loop {
         let mark = Mark::new();
-        let taken = shared.pool.take(thread, shared.spec.queue, mark, || message(mark))?;
+        let taken = shared.pool.take(thread, shared.spec.queue, mark, (&client, || message(mark)))?;
         let given = await_turn(shared, taken, mark, thread).await?;
         if given.has_request {
             return Ok(Lease::of_begun(shared.clone(), given.worker, mark));

@@ -82,7 +82,8 @@ pub(crate) enum Hurried {
 }
 
 impl Pool {
-    /// Returns an idle worker, or a place in the queue, which holds at most `limit` requests.
+    /// Returns an idle worker, or a place in the queue, which holds at most `limit` requests. In the
+    /// queue, the requests of each `client` take turns with those of other clients.
     /// Prefers workers that are registered with `thread`'s runtime.
     ///
     /// If enough workers run (see [`Pace`](pace::Pace)), the request has to wait even if another
@@ -93,7 +94,7 @@ impl Pool {
         thread: ThreadId,
         limit: usize,
         mark: Mark,
-        message: impl FnOnce() -> Message,
+        (client, message): (impl FnOnce() -> u64, impl FnOnce() -> Message),
     ) -> Result<Taken, Unavailable> {
         let mut state = self.lock();
         if state.waiters.is_closed() {
@@ -108,16 +109,22 @@ impl Pool {
         if let Some(why) = state.waiters.refusal().filter(|_| !holds) {
             return Err(why);
         }
-        if !state.waiters.has_room(limit) {
+        let client = client();
+        if state.waiters.requests().len() >= limit {
             // An idle worker is better than a refusal.
-            let idle = state.take_idle(thread).map(Taken::Worker);
-            return idle.ok_or(Unavailable::QueueFull);
+            if let Some(worker) = state.take_idle(thread) {
+                return Ok(Taken::Worker(worker));
+            }
+            if !state.waiters.has_room(limit, client) {
+                return Err(Unavailable::QueueFull);
+            }
         }
         let (sender, turn) = oneshot::channel();
         state.queue(
             Waiting {
                 sender,
                 thread,
+                client,
                 since: now,
                 mark,
                 message: message(),
@@ -146,7 +153,7 @@ impl Pool {
             return Hurried::Held(LOOK);
         }
         let mut state = self.lock();
-        let place = state.waiters.requests.iter().position(|request| request.mark == mark);
+        let place = state.waiters.requests().iter().position(|request| request.mark == mark);
         if place.is_some() && waited < MOMENT {
             return Hurried::Held(MOMENT - waited);
         }
@@ -159,20 +166,27 @@ impl Pool {
             let places = (place as u32 / FIRST_ONES).min(LAST_PLACES);
             return Hurried::Held(MOMENT * (1 + places));
         }
-        let Some(mut request) = state.leave(mark) else { return Hurried::Held(LOOK) };
-        if place.is_none() {
-            state.pause_prefetch();
+        if let Some(place) = place {
+            if let Some(worker) = state.take_idle(thread) {
+                state.waiters.remove(place);
+                return Hurried::Worker(worker);
+            }
+            if let Some(request) = state.waiters.get_mut(place) {
+                (request.message, request.hurries) = (None, false);
+            }
+            return Hurried::Waits;
         }
+        let Some(mut request) = state.leave(mark) else { return Hurried::Held(LOOK) };
+        state.pause_prefetch();
         if let Some(worker) = state.take_idle(thread) {
             return Hurried::Worker(worker);
         }
-        request.message = None;
-        request.hurries = false;
+        (request.message, request.hurries) = (None, false);
         if state.waiters.is_closed() {
             state.requeue(request);
             return Hurried::Held(LOOK);
         }
-        state.waiters.requests.insert(place.unwrap_or(0), request);
+        state.waiters.push_front(request);
         Hurried::Waits
     }
 
@@ -380,7 +394,7 @@ pub(crate) struct Contents {
 impl Pool {
     pub(crate) fn contents(&self, within: Duration) -> Contents {
         let state = self.lock();
-        let open = state.waiters.requests.iter().filter(|request| !request.sender.is_closed());
+        let open = state.waiters.requests().iter().filter(|request| !request.sender.is_closed());
         Contents {
             idle: state.idle.iter().map(|worker| worker.shared.id).collect(),
             busy: state.busy.iter().map(|busy| (busy.shared.id, busy.queued.len())).collect(),

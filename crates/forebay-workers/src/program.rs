@@ -194,14 +194,20 @@ impl Program {
     /// Returns a permit for one request, and waits if all permits are taken. The error says why the
     /// request gets no permit, for example because the queue is full.
     pub async fn checkout(&self) -> Result<Permit, Unavailable> {
-        self.checkout_at(None).await
+        self.checkout_at(None, || 0).await
     }
 
     /// Returns a permit as [`checkout`](Program::checkout) does. Prefers the process with the
-    /// [id](Permit::id) `wanted`, if that process takes requests and has a free permit.
-    pub async fn checkout_at(&self, wanted: Option<u64>) -> Result<Permit, Unavailable> {
+    /// [id](Permit::id) `wanted`, if that process takes requests and has a free permit. If the
+    /// request has to wait, it takes turns with the requests of other clients. `client` is called
+    /// only in this case.
+    pub async fn checkout_at(
+        &self,
+        wanted: Option<u64>,
+        client: impl FnOnce() -> u64,
+    ) -> Result<Permit, Unavailable> {
         let shared = &self.shared;
-        let mut receiver = match shared.pool.take(shared.spec.queue, wanted)? {
+        let mut receiver = match shared.pool.take(shared.spec.queue, wanted, client)? {
             Taken::Permit(permit) => return Ok(permit),
             Taken::Wait(receiver) => receiver,
         };

@@ -4,12 +4,14 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
 use forebay_testkit::peer;
+use forebay_testkit::port::free_port;
 use forebay_testkit::process::{Process, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use support::{Forebay, chunked, is_alive, pattern, serve};
@@ -267,6 +269,72 @@ fn limits_of_an_application_hold() {
     assert!(eventually(|| !is_alive(&pid)));
     assert!(eventually(|| forebay.get("/s/hello.pl").status == 200));
     forebay.stop();
+}
+
+/// A worker's script, which writes its client's address, and the first of which waits for a file.
+const TURNS: &str = "#!/usr/bin/perl\nopen my $f, '>>', \"$ENV{WHERE}/turns\";\n\
+    print $f \"$ENV{REMOTE_ADDR}\\n\"; close $f;\n\
+    until (-e \"$ENV{WHERE}/go\") { select undef, undef, undef, 0.01 }\n\
+    print \"Content-Type: text/plain\\n\\nx\";\n";
+
+/// Sends 20 requests of one visitor and then one of another to one worker. Returns the addresses in
+/// the order in which they were served.
+fn turns(keys: &str) -> Vec<String> {
+    let admin = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let folder = Folder::new();
+    folder.script("scripts/turns.pl", TURNS);
+    let forebay = serve(
+        folder,
+        &format!(
+            "[server]\nadmin = \"{admin}\"\n\
+             [[site]]\nlisten = \"127.0.0.1:0\"\ntrusted_proxies = [\"127.0.0.1\"]\n\
+             [[site.route]]\napp = \"scripts\"\n\
+             [app.scripts]\nkind = \"perl-cgi\"\ndir = \"scripts\"\nworkers = 1\n\
+             queue_timeout = \"60s\"\nenv = {{ WHERE = \"{{tmp}}\" }}\n{keys}\n"
+        ),
+    );
+    let wait = |number: usize| {
+        let metric = format!("forebay_app_waiting{{app=\"scripts\"}} {number}\n");
+        let asked = || {
+            let mut client = Client::connect(admin);
+            client.send("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+            client.reply().text().contains(&metric)
+        };
+        assert!(eventually(asked), "{number} wait; {}", forebay.output());
+    };
+    let ask = |address: &str| {
+        let mut client = forebay.connect();
+        client.send(format!(
+            "GET /turns.pl HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: {address}\r\n\r\n"
+        ));
+        client
+    };
+    let written = forebay.folder.path().join("turns");
+    let mut clients = vec![ask("192.0.2.1")];
+    assert!(eventually(|| written.exists()));
+    clients.extend((0..20).map(|_| ask("192.0.2.1")));
+    wait(20);
+    clients.push(ask("192.0.2.2"));
+    wait(21);
+    forebay.folder.write("go", "");
+    for mut client in clients {
+        assert_eq!(client.reply().status, 200);
+    }
+    let turns = fs::read_to_string(written).unwrap();
+    forebay.stop();
+    turns.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_visitor_does_not_wait_behind_all_requests_of_another() {
+    let place = |turns: &[String]| turns.iter().position(|client| client == "192.0.2.2").unwrap();
+    for mode in ["registry", "fork"] {
+        let fair = turns(&format!("mode = \"{mode}\""));
+        assert_eq!(fair.len(), 22, "{fair:?}");
+        assert!(place(&fair) <= 2, "{mode} {fair:?}");
+        let by_arrival = turns(&format!("mode = \"{mode}\"\nfair = \"\""));
+        assert_eq!(place(&by_arrival), 21, "{mode} {by_arrival:?}");
+    }
 }
 
 #[test]

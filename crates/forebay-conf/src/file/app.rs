@@ -161,6 +161,11 @@ pub struct App {
     pub on_abort: Option<At<OnAbort>>,
     /// The number of requests that may wait for a worker. Default: 1024.
     pub queue: Option<At<usize>>,
+    /// A text with placeholders that names the client of a request. While requests wait for a
+    /// worker, those of different clients take turns, so that no client waits behind a thousand
+    /// requests of another. "" serves requests in the order of their arrival. {client} takes all
+    /// addresses of an IPv6 network (/64) as one client. Default: "{client}".
+    pub fair: Option<At<String>>,
     /// The longest time that a request may wait for a worker, if one takes requests at all.
     /// Default: "10s".
     pub queue_timeout: Option<Time>,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::HostField;
+use super::{HostField, Template};
 use super::secret::Secret;
 
 /// An application that Forebay starts and supervises.
@@ -30,6 +30,9 @@ pub struct App {
     pub request_timeout: Duration,
     /// The number of requests that may wait for a worker. Default 1024.
     pub queue: usize,
+    /// Waiting requests with the same text are of one client. Clients take turns. Default
+    /// `{client}`.
+    pub fair: Template,
     /// The longest time that a request may wait for a worker. Default 10 s.
     pub queue_timeout: Duration,
     /// Variables added to the workers' environment.

@@ -9,6 +9,7 @@ use super::mod_perl::{mod_perl, preload};
 use super::path::{directory, file, interpreter};
 use super::process::{LEAST_MEMORY, at_least, cgroup, limits, max_processes, watch};
 use super::program::program;
+use super::template::{Known, shared_key};
 use super::upstream::sticky_cookie;
 use super::value::{
     no_control, optional_time_above_zero, required, size_or_unlimited, text, time_above_zero,
@@ -17,7 +18,9 @@ use super::value::{
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, Kind, Table};
-use crate::plan::{App, AppKind, PerlMode, PythonMode, Workers};
+use crate::plan::{
+    App, AppKind, PerlMode, Placeholder, PythonMode, Template, TemplatePart, Workers,
+};
 use crate::suggest;
 
 /// Checks one `[app.NAME]`. A key that has no effect with its `kind` is an error.
@@ -63,6 +66,11 @@ pub(super) fn app(
         queue: match &typed.queue {
             Some(at) => within(at, 0..=1_000_000)?,
             None => 1024,
+        },
+        fair: match &typed.fair {
+            Some(at) if at.is_empty() => Template::of(Vec::new()),
+            Some(at) => shared_key(at, Known { captures: &[], maps: &context.maps })?,
+            None => Template::of(vec![TemplatePart::Value(Placeholder::Client)]),
         },
         queue_timeout: time_above_zero(&typed.queue_timeout, Duration::from_secs(10))?,
         env: variables(&typed.env)?,

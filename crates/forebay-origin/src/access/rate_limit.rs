@@ -22,7 +22,9 @@ use aws_lc_rs::hmac;
 use forebay_conf::{HostPattern, RateLimit};
 use forebay_net::head::Request;
 
-use texts::{KeyPart, network, texts};
+pub(crate) use texts::KeyPart;
+pub(crate) use texts::{network as client_network, texts as key_texts};
+use texts::{network, texts};
 
 /// Parts of a table, each with its own lock.
 const PARTS: usize = 16;

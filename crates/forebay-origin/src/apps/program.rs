@@ -28,6 +28,7 @@ use forebay_upstream::{
 use forebay_workers::{Permit, ProcessAddress, Program};
 
 use crate::apps::fault::unavailable;
+use crate::apps::turns::Turns;
 
 /// Maximum number of idle connections of a thread to a process whose connections are not limited
 /// ([`ProgramApp::limits_connections`]).
@@ -53,6 +54,8 @@ pub struct ProgramOptions {
     pub silence: Duration,
     /// True for programs whose processes answer OVERLOADED when they are about to end.
     pub overloaded_at_its_end: bool,
+    /// Names the client of a request that waits for a process.
+    pub fair: conf::Template,
 }
 
 /// Protocol of a program.
@@ -127,6 +130,7 @@ pub struct ProgramApp {
     program: Program,
     connections: Arc<Connections>,
     options: ProgramOptions,
+    turns: Turns,
     clients: Rc<Clients>,
     found: FoundScripts,
 }
@@ -163,7 +167,8 @@ impl ProgramApp {
         let clients = Rc::default();
         tokio::task::spawn_local(forget_ended(program.clone(), Rc::downgrade(&clients)));
         let found = FoundScripts::default();
-        Self { thread, name, program, connections, options, clients, found }
+        let turns = Turns::new(&options.fair);
+        Self { thread, name, program, connections, options, turns, clients, found }
     }
 
     /// Sends the request to a process of the program. Tries up to `OFFERS` processes while the
@@ -179,7 +184,7 @@ impl ProgramApp {
             exchange.enter(Step::Connect);
             let permit = self
                 .program
-                .checkout_at(self.wanted(&exchange.request))
+                .checkout_at(self.wanted(&exchange.request), || self.turns.client(&exchange.request))
                 .await
                 .map_err(unavailable)?;
             let client = self.client(&permit);

@@ -317,6 +317,7 @@ pub fn program_options(plan: &conf::App) -> ProgramOptions {
         protocol,
         silence: plan.request_timeout,
         overloaded_at_its_end: matches!(plan.kind, conf::AppKind::Mono { .. }),
+        fair: plan.fair.clone(),
     }
 }
 

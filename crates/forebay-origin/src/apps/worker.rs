@@ -22,6 +22,7 @@ use forebay_workers::{App, Body, EndKind, Lease, LeaseEvent, WorkerFault};
 use crate::apps::definition::env_of_requests;
 use crate::apps::fault::{unavailable, worker_fault};
 use crate::apps::takeover;
+use crate::apps::turns::Turns;
 use crate::scripts::cgi::no_script;
 
 /// Maximum number of workers to try for one request, because a worker may die before it reads the
@@ -64,6 +65,7 @@ impl Target {
 pub struct WorkerApp {
     thread: Rc<Thread>,
     app: App,
+    turns: Turns,
     target: Target,
     /// Maximum number of bytes in one reply.
     max_output: u64,
@@ -75,7 +77,8 @@ impl WorkerApp {
     /// Creates the origin for requests to `target` on the workers of `app`, configured by `plan`.
     pub fn new(thread: Rc<Thread>, app: App, target: Target, plan: &conf::App) -> Self {
         let (max_output, instead) = (plan.max_output, env_of_requests(plan));
-        Self { thread, app, target, max_output, instead }
+        let turns = Turns::new(&plan.fair);
+        Self { thread, app, turns, target, max_output, instead }
     }
 
     /// Creates the origin for the scripts in `dir`, configured by `plan`.
@@ -139,7 +142,9 @@ impl WorkerApp {
             Spooled::Memory(memory) => Body::Bytes(memory),
             Spooled::File(file, length) => Body::File(file, *length),
         };
-        let mut lease = self.app.checkout_for(run.block, body).await.map_err(unavailable)?;
+        let client = || self.turns.client(&exchange.request);
+        let lease = self.app.checkout_in_turn(run.block, body, client).await;
+        let mut lease = lease.map_err(unavailable)?;
         exchange.enter(Step::Origin);
         lease.send(run.block, body).await.map_err(worker_fault)?;
         let limit = OutputLimit::new(self.max_output, Fault::app, &self.thread);

@@ -14,6 +14,7 @@ use tokio::time::sleep;
 #[derive(Clone, Copy)]
 pub(super) struct ClientPlan {
     pub(super) thread: ThreadId,
+    client: u64,
     body: usize,
     may_be_prefetched: bool,
     pub(super) leaves_after: Option<Duration>,
@@ -29,6 +30,7 @@ impl ClientPlan {
         let rarely = |one_in: u32| fastrand::u32(..one_in) == 0;
         ClientPlan {
             thread: *thread,
+            client: fastrand::u64(..3),
             body: *one_of(&[0, 0, 0, 10, 60_000, 300_000]),
             may_be_prefetched: !rarely(5),
             leaves_after: rarely(4).then(|| Duration::from_micros(fastrand::u64(..8000))),
@@ -51,7 +53,7 @@ pub(super) async fn client(shared: Arc<AppShared>, plan: ClientPlan, attempts: A
             let message = control::message(&block, Body::Bytes(&body), mark);
             message.filter(|_| plan.may_be_prefetched)
         };
-        let Ok(mut lease) = checkout(&shared, plan.thread, message).await else { return };
+        let Ok(mut lease) = checkout(&shared, plan.thread, || plan.client, message).await else { return };
         if plan.changes_its_mind {
             return;
         }

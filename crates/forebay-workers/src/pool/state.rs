@@ -76,7 +76,7 @@ impl PoolState {
     /// Puts a request into the prefetch queue of a worker that should finish soon. If requests do
     /// more than compute, or no worker can take the request, puts it into the pool's queue.
     pub(super) fn queue(&mut self, request: Waiting, now: Instant) {
-        let may_queue = self.waiters.requests.is_empty() && self.may_prefetch(now);
+        let may_queue = self.waiters.requests().is_empty() && self.may_prefetch(now);
         let soonest = self
             .busy
             .iter_mut()
@@ -84,7 +84,7 @@ impl PoolState {
             .min_by_key(|busy| (busy.queued.len(), busy.shared.since()));
         match soonest {
             Some(busy) if request.put_to(&busy.shared) => busy.queued.push_back(request),
-            _ => self.waiters.requests.push_back(request),
+            _ => self.waiters.push(request),
         }
     }
 
@@ -121,8 +121,8 @@ impl PoolState {
     /// Removes a request from the pool's queue or from a prefetch queue, and returns it. Returns
     /// `None` if a worker already has the request.
     pub(super) fn leave(&mut self, mark: Mark) -> Option<Waiting> {
-        if let Some(at) = self.waiters.requests.iter().position(|request| request.mark == mark) {
-            return self.waiters.requests.remove(at);
+        if let Some(at) = self.waiters.requests().iter().position(|request| request.mark == mark) {
+            return self.waiters.remove(at);
         }
         let mut found = None;
         // Take back all unread requests, because the socket returns requests only in order. Then
@@ -147,7 +147,7 @@ impl PoolState {
         if !request.is_wanted {
             return;
         }
-        self.waiters.requests.push_front(request);
+        self.waiters.push_front(request);
         self.replace_busy();
     }
 
@@ -156,7 +156,7 @@ impl PoolState {
     /// and after a request was put back into the queue. In both cases, another worker may be
     /// allowed to run now.
     pub(super) fn replace_busy(&mut self) {
-        if let Some(first) = self.waiters.requests.front()
+        if let Some(first) = self.waiters.requests().front()
             && self.is_needed(first, Instant::now())
             && let Some(worker) = self.pop_idle(first.thread)
         {
@@ -216,7 +216,7 @@ impl PoolState {
     /// busy worker.
     fn fill(&mut self, shared: &WorkerShared) {
         let now = Instant::now();
-        let Some(front) = self.waiters.requests.front().filter(|_| self.may_prefetch(now)) else {
+        let Some(front) = self.waiters.requests().front().filter(|_| self.may_prefetch(now)) else {
             return;
         };
         let is_urgent = self.is_urgent(front, now);
@@ -231,21 +231,23 @@ impl PoolState {
         let waits_long = |request: &Waiting| {
             now.saturating_duration_since(request.since) > PATIENCE && !fits(busy, request)
         };
-        let mut first_ones = self.waiters.requests.iter().take(NEARBY);
-        let front_waits = is_urgent && self.waiters.requests.front().is_some_and(waits_long);
+        let nearby = || self.waiters.requests().iter().take(NEARBY.min(self.waiters.peers()));
+        let front_waits = is_urgent && self.waiters.requests().front().is_some_and(waits_long);
         if front_waits
-            || first_ones.find(|first| first.thread == busy.thread).is_some_and(waits_long)
+            || nearby().find(|first| first.thread == busy.thread).is_some_and(waits_long)
         {
             return;
         }
-        while let Some(at) =
-            self.waiters.requests.iter().take(NEARBY).position(|request| fits(busy, request))
-        {
-            let Some(request) = self.waiters.requests.remove(at) else { return };
+        loop {
+            let nearby = self.waiters.requests().iter().take(NEARBY.min(self.waiters.peers()));
+            let mut nearby = nearby.enumerate();
+            let Some((at, request)) = nearby.find(|(_, request)| fits(busy, request)) else {
+                return;
+            };
             if !request.put_to(shared) {
-                return self.waiters.requests.insert(at, request);
+                return;
             }
-            busy.queued.push_back(request);
+            busy.queued.extend(self.waiters.remove(at));
         }
     }
 
@@ -316,17 +318,18 @@ impl PoolState {
     /// needed](Self::is_needed).
     fn next_for(&mut self, worker: &Worker) -> Option<Waiting> {
         let now = Instant::now();
-        let first = self.waiters.requests.front()?;
+        let first = self.waiters.requests().front()?;
         let at = if self.is_urgent(first, now) { 0 } else { self.own_request(worker).unwrap_or(0) };
-        let all_hurry = || self.waiters.requests.iter().all(|request| request.hurries);
-        if !self.is_needed(&self.waiters.requests[at], now) && all_hurry() {
+        let all_hurry = || self.waiters.requests().iter().all(|request| request.hurries);
+        if !self.is_needed(&self.waiters.requests()[at], now) && all_hurry() {
             return None;
         }
-        self.waiters.requests.remove(at)
+        self.waiters.remove(at)
     }
 
     fn own_request(&self, worker: &Worker) -> Option<usize> {
-        let mut nearby = self.waiters.requests.iter().take(NEARBY);
+        let nearby = NEARBY.min(self.waiters.peers());
+        let mut nearby = self.waiters.requests().iter().take(nearby);
         nearby.position(|request| worker.is_at_home(request.thread))
     }
 
@@ -364,6 +367,7 @@ mod tests {
         let request = Waiting {
             sender,
             thread: std::thread::current().id(),
+            client: 0,
             since,
             mark: Mark::new(),
             message,
@@ -396,12 +400,13 @@ mod tests {
             let (first, _its_turn) = waiting(Instant::now(), None);
             let (mut request, _turn) = waiting(Instant::now(), None);
             request.hurries = hurries;
-            state.waiters.requests.extend([first, request]);
+            state.waiters.push(first);
+            state.waiters.push(request);
             let (control, output) = (Link::new(socket()).unwrap(), Output::new(socket()).unwrap());
             let worker = Worker::new(busy(9).shared, control, output);
             state.assign_next(worker);
             assert_eq!(state.idle.len() == 1, rests, "{at_work} {hurries} {is_pinned}");
-            assert_eq!(state.waiters.requests.len() == 2, rests);
+            assert_eq!(state.waiters.requests().len() == 2, rests);
         }
     }
 
@@ -439,7 +444,7 @@ mod tests {
         let [first, second, third] = [turns[0].0, turns[1].0, turns[2].0];
         assert_eq!(state.leave(third).map(|request| request.mark), Some(third));
         assert_eq!(marks(&state.busy[0].queued), [first], "it was read");
-        assert_eq!(marks(&state.waiters.requests), [second]);
+        assert_eq!(marks(state.waiters.requests()), [second]);
         assert!(rustix::io::read(&its_end, &mut [0; 64]).is_err(), "nothing is left to read");
         assert!(state.leave(first).is_none());
         assert_eq!(state.leave(second).map(|request| request.mark), Some(second));
@@ -464,7 +469,7 @@ mod tests {
         let Worked { mut state, mut turns, .. } = worked(1);
         state.rescue(1, false);
         assert_eq!(marks(&state.busy[0].queued), [turns[0].0], "its lease may hand the worker on");
-        assert_eq!(marks(&state.waiters.requests), [turns[1].0, turns[2].0]);
+        assert_eq!(marks(state.waiters.requests()), [turns[1].0, turns[2].0]);
         state.rescue(1, true);
         assert!(state.busy.is_empty());
         assert!(matches!(turns[0].1.try_recv(), Ok(Err(Unavailable::WorkerLost))));
@@ -490,7 +495,8 @@ mod tests {
             let now = Instant::now();
             let (big, _its_turn) = waiting(now - age, None);
             let (small, _its_turn) = waiting(now, Some(vec![0; 64]));
-            state.waiters.requests.extend([big, small]);
+            state.waiters.push(big);
+            state.waiters.push(small);
             let shared = state.busy[0].shared.clone();
             state.fill(&shared);
             assert_eq!(state.busy[0].queued.len() == 1, overtakes, "after {age:?}");

@@ -15,6 +15,8 @@ use tokio::time::Instant;
 pub(super) struct Waiting {
     pub(super) sender: oneshot::Sender<Result<Given, Unavailable>>,
     pub(super) thread: ThreadId,
+    /// The client, for [`Waiters`](crate::waiters::Waiters).
+    pub(super) client: u64,
     pub(super) since: Instant,
     /// Time when the request was put into a worker's prefetch queue.
     pub(super) put: Cell<Option<Instant>>,
@@ -29,6 +31,10 @@ pub(super) struct Waiting {
 impl Waiter for Waiting {
     fn is_open(&self) -> bool {
         !self.sender.is_closed()
+    }
+
+    fn client(&self) -> u64 {
+        self.client
     }
 
     fn refuse(self, why: Unavailable) {

@@ -62,6 +62,7 @@ struct PoolEntry {
 struct WaitingRequest {
     sender: oneshot::Sender<Result<Permit, Unavailable>>,
     thread: ThreadId,
+    client: u64,
     since: Instant,
 }
 
@@ -103,6 +104,7 @@ impl InstancePool {
         self: &Arc<Self>,
         limit: usize,
         wanted: Option<u64>,
+        client: impl FnOnce() -> u64,
     ) -> Result<Taken, Unavailable> {
         let mut inner = self.lock();
         if inner.waiters.is_closed() {
@@ -114,12 +116,13 @@ impl InstancePool {
         if let Some(why) = inner.waiters.refusal() {
             return Err(why);
         }
-        if !inner.waiters.has_room(limit) {
+        let client = client();
+        if !inner.waiters.has_room(limit, client) {
             return Err(Unavailable::QueueFull);
         }
         let (sender, receiver) = oneshot::channel();
         let (thread, since) = (thread::current().id(), Instant::now());
-        inner.waiters.requests.push_back(WaitingRequest { sender, thread, since });
+        inner.waiters.push(WaitingRequest { sender, thread, client, since });
         Ok(Taken::Wait(receiver))
     }
 
@@ -152,10 +155,7 @@ impl InstancePool {
     pub(super) fn grant_waiting(self: &Arc<Self>) {
         loop {
             let mut inner = self.lock();
-            while inner.waiters.requests.front().is_some_and(|first| !first.is_open()) {
-                inner.waiters.requests.pop_front();
-            }
-            if inner.waiters.requests.is_empty() || inner.waiters.is_closed() {
+            if inner.waiters.first_open().is_none() || inner.waiters.is_closed() {
                 return;
             }
             let Some(permit) = self.permit(&mut inner, None) else { return };
@@ -309,6 +309,10 @@ impl Waiter for WaitingRequest {
         !self.sender.is_closed()
     }
 
+    fn client(&self) -> u64 {
+        self.client
+    }
+
     fn refuse(self, why: Unavailable) {
         let _ = self.sender.send(Err(why));
     }
@@ -319,12 +323,12 @@ impl Inner {
     /// for [`LONG`], returns the first request. Otherwise prefers a request of the calling thread
     /// among the first [`NEARBY`] requests. Returns `None` if no request waits.
     fn next_waiting(&mut self) -> Option<WaitingRequest> {
-        let requests = &mut self.waiters.requests;
+        let requests = self.waiters.requests();
         let here = thread::current().id();
         let is_near = |request: &WaitingRequest| request.thread == here && request.is_open();
-        let near = requests.iter().take(NEARBY).position(is_near);
+        let near = requests.iter().take(NEARBY.min(self.waiters.peers())).position(is_near);
         let waits_long = requests.front()?.since.elapsed() >= LONG;
-        requests.remove(near.filter(|_| !waits_long).unwrap_or(0))
+        self.waiters.remove(near.filter(|_| !waits_long).unwrap_or(0))
     }
 
     fn entry(&mut self, id: u64) -> Option<&mut PoolEntry> {
@@ -394,7 +398,7 @@ impl Drop for Permit {
     fn drop(&mut self) {
         let mut inner = self.pool.lock();
         let now = Instant::now();
-        let waits = !inner.waiters.requests.is_empty();
+        let waits = !inner.waiters.requests().is_empty();
         let Some(entry) = inner.entry(self.instance.id) else { return };
         entry.under_way -= 1;
         entry.idle_since = now;
@@ -423,10 +427,10 @@ mod tests {
         let place = ProcessAddress::Unix("/nowhere".into());
         pool.add(Arc::new(Instance::new(1, (place, None), 0, u64::MAX)));
         pool.serve(1);
-        let Ok(Taken::Permit(permit)) = pool.take(1, None) else { panic!("the permit is free") };
+        let Ok(Taken::Permit(permit)) = pool.take(1, None, || 0) else { panic!("the permit is free") };
         permit.was_silent(Duration::ZERO);
         drop(permit);
-        assert!(matches!(pool.take(1, None), Ok(Taken::Wait(_))));
+        assert!(matches!(pool.take(1, None, || 0), Ok(Taken::Wait(_))));
     }
 
     /// Requests arrive and leave, instances start, are retired and end, in random order. No
@@ -450,7 +454,7 @@ mod tests {
         for _ in 0..200 {
             let some_id = fastrand::u64(0..=last_id);
             match fastrand::u32(..12) {
-                0..5 => match pool.take(4, fastrand::bool().then_some(some_id)) {
+                0..5 => match pool.take(4, fastrand::bool().then_some(some_id), || fastrand::u64(..3)) {
                     Ok(Taken::Permit(permit)) => held.push(permit),
                     Ok(Taken::Wait(turn)) => turns.push(turn),
                     Err(why) => assert_ne!(why, Unavailable::ShuttingDown),
