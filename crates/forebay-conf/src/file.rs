@@ -448,6 +448,11 @@ pub struct Site {
     /// The host names of the site, such as "example.org" or "*.example.org". Default: any host
     /// name.
     pub hosts: Option<At<OneOrMany<String>>>,
+    /// A site for each directory that this pattern matches, such as "/srv/*/htdocs". The name in
+    /// place of `*` is the host of the site, and replaces {host} in all of its texts, also in paths:
+    /// files = "/srv/{host}/htdocs". Sites come and go with their directories, without a reload.
+    /// Default: none.
+    pub hosts_from: Option<At<String>>,
     /// Adds the usual routes of a kind of site, after the site's own routes. "php" serves PHP
     /// scripts below `root`, other files there, and /index.php for every other path. Default: only
     /// the site's own routes.

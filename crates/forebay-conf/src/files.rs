@@ -133,6 +133,27 @@ pub(crate) fn matches(pattern: &str, max: usize) -> io::Result<Vec<PathBuf>> {
     Ok(paths.map(|path| Path::new(OsStr::from_bytes(path)).to_owned()).collect())
 }
 
+/// Returns the names of the directories in a directory, sorted, at most `max`. Names that are not
+/// UTF-8 are left out.
+pub(crate) fn names(directory: &Path, max: usize) -> io::Result<Vec<String>> {
+    let found = look(Question::Names(max as u64), directory, |directory| {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(directory)? {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            let is_directory = kind.is_dir() || kind.is_symlink() && entry.path().is_dir();
+            names.extend(entry.file_name().into_string().ok().filter(|_| is_directory));
+            if names.len() >= max {
+                break;
+            }
+        }
+        names.sort_unstable();
+        Ok(names.join("\0").into_bytes())
+    })?;
+    let names = found.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    Ok(names.map(|name| String::from_utf8_lossy(name).into_owned()).collect())
+}
+
 /// Opens a file for reading with the policy of this module. Does not wait for the writer of a pipe.
 pub fn open_file(path: &Path) -> io::Result<File> {
     open_checked(path, ADMINISTRATOR.load(Ordering::Relaxed))
@@ -165,6 +186,8 @@ enum Question {
     Kind,
     Real,
     Matches,
+    /// The directories in a directory, up to a number.
+    Names(u64),
 }
 
 impl Question {
@@ -174,6 +197,7 @@ impl Question {
             Self::Kind => (b'k', 0),
             Self::Real => (b'c', 0),
             Self::Matches => (b'm', 0),
+            Self::Names(max) => (b'n', max),
         };
         let mut bytes = [letter; 9];
         bytes[1..].copy_from_slice(&max.to_ne_bytes());
@@ -187,6 +211,7 @@ impl Question {
             b'k' => Some(Self::Kind),
             b'c' => Some(Self::Real),
             b'm' => Some(Self::Matches),
+            b'n' => Some(Self::Names(u64::from_ne_bytes(max.try_into().ok()?))),
             _ => None,
         }
     }

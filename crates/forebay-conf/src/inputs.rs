@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::hosts::HostDirectories;
 use crate::include;
 use crate::plan::{CertificateSource, Plan, Tls};
 use crate::source::Source;
+use crate::tree;
 
 /// Returns the files that [`crate::load`] reads for `path`: the configuration file, included files,
 /// the directories of patterns in `include`, and the files of `{file.PATH}`. After an error,
@@ -21,6 +23,24 @@ pub fn inputs(path: &Path) -> Vec<PathBuf> {
     }
     paths.append(&mut sources.directories);
     paths
+}
+
+/// Returns the directories of `hosts_from`: sites come and go with their entries. Empty if no site
+/// has this key, or if the configuration cannot be read.
+pub fn host_directories(path: &Path) -> Vec<PathBuf> {
+    let Ok(mut sources) = include::main_file(path) else { return Vec::new() };
+    let _ = include::follow(&mut sources);
+    let mut found = Vec::new();
+    for source in sources.files().iter().filter(|source| source.text.contains("hosts_from")) {
+        let Ok(mut table) = tree::parse_one(source) else { continue };
+        for (_, site) in tree::tables_at(&mut table, "site") {
+            let pattern = site.get("hosts_from").and_then(|pattern| pattern.get_ref().as_str());
+            let directories =
+                pattern.and_then(|pattern| HostDirectories::parse(pattern, &source.base));
+            found.extend(directories.iter().flat_map(HostDirectories::watched));
+        }
+    }
+    found
 }
 
 /// Returns the files of certificates, keys and OCSP responses of a plan.

@@ -49,11 +49,12 @@ mod when;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::Problem;
 use crate::file::{At, File};
+use crate::hosts::HostDirectories;
 use crate::merge::AllFilled;
 use crate::plan::{Action, Listen, Plan, Upstream, ValueMap};
 use crate::source::{SourceFile, Sources};
@@ -74,12 +75,14 @@ pub(crate) struct Context<'a> {
     groups: BTreeMap<String, Arc<Upstream>>,
     /// The tables [map.NAME] by name.
     maps: BTreeMap<String, Arc<ValueMap>>,
+    /// The directories whose entries are hosts (`hosts_from`).
+    host_directories: Vec<PathBuf>,
 }
 
 impl<'a> Context<'a> {
     /// Returns the context for the values of these sources.
     pub fn new(sources: &'a Sources, filled: &'a AllFilled) -> Self {
-        Self { sources, filled, groups: BTreeMap::new(), maps: BTreeMap::new() }
+        Self { sources, filled, groups: BTreeMap::new(), maps: BTreeMap::new(), host_directories: Vec::new() }
     }
 
     /// Returns the absolute base directory of relative paths at this position of the configuration.
@@ -90,6 +93,12 @@ impl<'a> Context<'a> {
     /// Returns the number of the line at a position in its file, from 1.
     fn line(&self, position: usize) -> usize {
         self.sources.line(position)
+    }
+
+    /// Returns the directory of `hosts_from` that contains the root of a site.
+    fn beneath(&self, root: &Path) -> Option<PathBuf> {
+        let contains = |before: &&PathBuf| root != *before && root.starts_with(before);
+        self.host_directories.iter().find(contains).cloned()
     }
 
     /// Returns true if this value comes from `[defaults]` or `[site.defaults]`. Such a value may
@@ -112,6 +121,16 @@ pub(crate) fn resolve(
     filled: &AllFilled,
 ) -> Result<Plan, Vec<Problem>> {
     let mut context = Context::new(sources, filled);
+    for pattern in
+        file.site.iter().flat_map(|sites| sites.iter()).filter_map(|site| site.hosts_from.as_ref())
+    {
+        let base = context.base(&pattern.span);
+        let found = HostDirectories::parse(pattern, base).map(|found| found.before);
+        let is_new = |found: &PathBuf| !context.host_directories.contains(found);
+        if let Some(found) = found.filter(is_new) {
+            context.host_directories.push(found);
+        }
+    }
     let mut problems = Vec::new();
 
     let server = keep(server::server(&context, &file.server), &mut problems);

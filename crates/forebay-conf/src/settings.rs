@@ -10,7 +10,7 @@ use toml::de::DeValue;
 
 use crate::source::{SourceFile, Sources};
 use crate::tree::{self, Node, Tree};
-use crate::{merge, preset};
+use crate::{hosts, merge, preset};
 
 /// A setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +61,7 @@ impl SourceFile {
 /// placeholders, not their values.
 fn typed(sources: &Sources) -> Result<Tree<'_>, Vec<crate::error::Problem>> {
     let mut tree = tree::parse(sources)?;
+    hosts::expand(&mut tree, sources)?;
     let mut filled = merge::fill_sites(&mut tree);
     preset::expand(&mut tree)?;
     merge::fill_routes(&mut tree, &mut filled)?;

@@ -12,6 +12,7 @@ use toml::de::DeValue;
 use crate::error::Problem;
 use crate::explain::explain;
 use crate::file::File;
+use crate::hosts;
 use crate::merge::{self, AllFilled};
 use crate::outside::Outside;
 use crate::plan::Fingerprint;
@@ -66,6 +67,7 @@ pub(crate) fn assemble<'s>(
 ) -> Result<(Tree<'s>, AllFilled), Vec<Problem>> {
     let mut tree = tree::parse(sources)?;
     outside.fill(sources, &mut tree)?;
+    hosts::expand(&mut tree, sources)?;
     let mut filled = merge::fill_sites(&mut tree);
     preset::expand(&mut tree)?;
     merge::fill_routes(&mut tree, &mut filled)?;

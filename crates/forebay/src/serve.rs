@@ -139,7 +139,11 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
     record_processors();
     // Record the state of the files before they are read, so that `--watch` notices all later
     // changes.
-    let watched = args.watch.then(|| watched(&args)).transpose()?;
+    let watched = match &args.source {
+        _ if args.watch => Some(watched(&args)?),
+        Some(file) if file.is_file() => Watched::of_hosts(file),
+        _ => None,
+    };
     let mut plan = plan(&args, |warning| drop(write!(io::stderr(), "{warning}")))?;
     let base = plan.clone();
     let threads = threads(&args, &plan);

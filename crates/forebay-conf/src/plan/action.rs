@@ -66,6 +66,10 @@ impl Action {
 pub struct Files {
     /// The directory. The path is absolute and was a directory when the configuration was loaded.
     pub root: PathBuf,
+    /// The directory of `hosts_from` that contains `root`. `follow_symlinks` then also decides about
+    /// links between the two, because the owner of a site may replace its `root`. `None`: the path
+    /// of `root` may contain links.
+    pub beneath: Option<PathBuf>,
     /// Names of index files, tried in turn for a directory. Default `index.html`. The list may be
     /// empty.
     pub index: Vec<String>,

@@ -112,7 +112,10 @@ fn nothing(span: &Range<usize>) -> Problem {
 /// Checks `files` and adds the defaults.
 fn files(context: &Context<'_>, typed: &At<TextOr<file::Files>>) -> Resolution<Files> {
     let table = match &typed.value {
-        TextOr::Text(root) => return directory(context, &typed.with(root)).map(Files::new),
+        TextOr::Text(root) => {
+            let root = directory(context, &typed.with(root))?;
+            return Ok(Files { beneath: context.beneath(&root), ..Files::new(root) });
+        }
         TextOr::Table(table) => table,
     };
     let root = directory(context, required(&table.root, &typed.span, "root", "\"DIR\"")?)?;
@@ -149,6 +152,7 @@ fn files(context: &Context<'_>, typed: &At<TextOr<file::Files>>) -> Resolution<F
             Some(file::ScriptsBelow::Refuse) => ScriptsBelow::Nothing,
             None => ScriptsBelow::default(),
         },
+        beneath: context.beneath(&default.root),
         ..default
     })
 }

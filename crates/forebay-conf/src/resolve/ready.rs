@@ -143,6 +143,7 @@ impl Files {
             types: Vec::new(),
             default_type: "application/octet-stream".into(),
             max_ranges: 16,
+            beneath: None,
             scripts: ScriptsBelow::default(),
         }
     }

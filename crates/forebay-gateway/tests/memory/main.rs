@@ -44,6 +44,7 @@ mod groups;
 mod grpc;
 mod handing_on;
 mod honest_peers;
+mod host_directories;
 mod hostile;
 mod http2;
 mod http2_abuse;

@@ -10,7 +10,7 @@ use std::hash::{DefaultHasher, Hasher};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -132,6 +132,8 @@ impl FileIdentity {
 /// A thread's cache of the files below one root.
 pub struct Cache {
     root: PathBuf,
+    /// The directory below which links are checked, and the path of `root` from there.
+    beneath: Option<(PathBuf, Vec<u8>)>,
     symlinks: Symlinks,
     /// True if the reply depends on `Accept-Encoding`.
     varies: bool,
@@ -150,6 +152,7 @@ impl Cache {
     pub fn new(root: PathBuf, symlinks: Symlinks) -> Self {
         Self {
             root,
+            beneath: None,
             symlinks,
             varies: false,
             has_ranges: true,
@@ -158,6 +161,25 @@ impl Cache {
             scripts: ScriptRoutes::default(),
             entries: RefCell::default(),
             kept: Cell::new(0),
+        }
+    }
+
+    /// Returns the cache, which then checks all links below the directory `beneath`.
+    pub fn with_links_below(self, beneath: Option<&Path>) -> Self {
+        let beneath = beneath.and_then(|beneath| {
+            let below = self.root.strip_prefix(beneath).ok()?;
+            Some((beneath.to_owned(), below.as_os_str().as_bytes().to_vec()))
+        });
+        Self { beneath, ..self }
+    }
+
+    fn open(&self, path: &[u8]) -> io::Result<File> {
+        match &self.beneath {
+            None => open(&self.root, path, self.symlinks),
+            Some((beneath, below)) if path.is_empty() => open(beneath, below, self.symlinks),
+            Some((beneath, below)) => {
+                open(beneath, &[below, &b"/"[..], path].concat(), self.symlinks)
+            }
         }
     }
 
@@ -246,7 +268,7 @@ impl Cache {
         {
             return Ok(PathEntry::File(entry.clone()));
         }
-        let file = open(&self.root, path, self.symlinks).map_err(|error| fault(&error))?;
+        let file = self.open(path).map_err(|error| fault(&error))?;
         let metadata = file.metadata().map_err(|error| fault(&error))?;
         if metadata.is_dir() {
             return Ok(PathEntry::Directory(file));

@@ -55,6 +55,7 @@ impl FileResolver {
     /// If `fallback` is true, later routes answer requests for missing files.
     pub fn new(settings: conf::Files, fallback: bool, scripts: ScriptRoutes) -> Self {
         let cache = Cache::new(settings.root.clone(), settings.follow_symlinks)
+            .with_links_below(settings.beneath.as_deref())
             .with_siblings(!settings.precompressed.is_empty())
             .with_ranges(settings.max_ranges > 0)
             .with_languages(settings.languages.clone())

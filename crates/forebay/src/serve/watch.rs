@@ -1,4 +1,5 @@
-//! Reloads the configuration when its files change (`--watch`).
+//! Reloads the configuration when its files change (`--watch`), or when the directories of
+//! `hosts_from` do.
 //!
 //! A thread compares the metadata of the files once a second. inotify would need a watch on each
 //! directory in the path of a file: Kubernetes updates a mounted ConfigMap by swapping a link to a
@@ -30,6 +31,8 @@ type Stamps = BTreeMap<PathBuf, Option<Stamp>>;
 /// The files of a configuration, each with its state when the configuration was last read.
 pub(super) struct Watched {
     file: PathBuf,
+    /// True without `--watch`: only the directories of `hosts_from` are watched.
+    only_hosts: bool,
     stamps: Stamps,
     /// Number of checks in a row that found a change.
     restless: u32,
@@ -38,7 +41,17 @@ pub(super) struct Watched {
 impl Watched {
     /// Notes the state of all files. Call this before the configuration is read.
     pub(super) fn new(file: &Path) -> Self {
-        let mut watched = Self { file: file.to_owned(), stamps: Stamps::new(), restless: 0 };
+        Self::begin(file, false)
+    }
+
+    /// Notes the state of the directories of `hosts_from`. Returns `None` if no site has this key.
+    pub(super) fn of_hosts(file: &Path) -> Option<Self> {
+        Some(Self::begin(file, true)).filter(|watched| !watched.stamps.is_empty())
+    }
+
+    fn begin(file: &Path, only_hosts: bool) -> Self {
+        let file = file.to_owned();
+        let mut watched = Self { file, only_hosts, stamps: Stamps::new(), restless: 0 };
         watched.renew();
         watched
     }
@@ -51,19 +64,20 @@ impl Watched {
         let unseen = self.unseen();
         if !unseen.is_empty() {
             let them = unseen.join(", ");
-            errors.warn(&format!("--watch cannot look at {them}: after a change, send SIGHUP"));
+            errors.warn(&format!("cannot look at {them}: after a change, send SIGHUP"));
         }
         let watching = move || {
             loop {
                 std::thread::sleep(INTERVAL);
                 if self.has_changed() {
-                    log.info("the files of the configuration have changed");
+                    let what = if self.only_hosts { "directories of sites" } else { "files" };
+                    log.info(&format!("the {what} of the configuration have changed"));
                     let _ = kill_process(getpid(), Signal::HUP);
                 }
             }
         };
         if let Err(error) = thread.spawn(watching) {
-            errors.error(&format!("--watch has no effect: {error}"));
+            errors.error(&format!("cannot watch files: {error}"));
         }
     }
 
@@ -118,10 +132,15 @@ impl Watched {
             // The file may now be a pipe, and opening a pipe blocks until a writer opens it.
             return;
         }
-        let mut paths = forebay_conf::inputs(&self.file);
-        match forebay_conf::load(&self.file) {
-            Ok(plan) => paths.extend(forebay_conf::certificate_files(&plan)),
-            Err(_) => paths.extend(self.stamps.keys().cloned()),
+        let mut paths = forebay_conf::host_directories(&self.file);
+        if !self.only_hosts {
+            paths.extend(forebay_conf::inputs(&self.file));
+            match forebay_conf::load(&self.file) {
+                Ok(plan) => paths.extend(forebay_conf::certificate_files(&plan)),
+                Err(_) => paths.extend(self.stamps.keys().cloned()),
+            }
+        } else if paths.is_empty() {
+            paths.extend(self.stamps.keys().cloned());
         }
         let known = std::mem::take(&mut self.stamps);
         // Keep the recorded state of a known file. If the file has changed after the last check,
