@@ -55,7 +55,7 @@ pub use fields::{RequestField, RequestFields};
 pub use filter::{Replace, Ssi};
 pub use forward_auth::{Copied, ForwardAuth, Satisfy};
 pub use jwt::Jwt;
-pub use limit::{BandwidthLimit, RateLimit, RouteTimeouts};
+pub use limit::{BandwidthLimit, ConcurrencyLimit, RateLimit, RouteTimeouts};
 pub use log::{LogFile, Rotate, TraceClients, Traces};
 pub use mirror::Mirror;
 pub use on_demand::OnDemand;

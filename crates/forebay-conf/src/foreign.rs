@@ -215,7 +215,7 @@ const NAMES: &[(&str, Ours)] = &[
     ),
     ("proxy_mirror request_mirror mirror_request_body", Key("mirror")),
     ("limit_rate limit_rate_after", Key("bandwidth_limit")),
-    ("limit_conn limit_conn_zone", Form("connections_per_address of [server.limits]")),
+    ("limit_conn limit_conn_zone", Form("`concurrency_limit` of a route")),
     ("client_max_body_size limitrequestbody request_body max_request_body_size", Key("max_body")),
     ("limitrequestfields", Form("`fields` of [server.limits]")),
     ("limitrequestfieldsize limitrequestline", Form("`head_size` and `target` of [server.limits]")),

@@ -70,7 +70,7 @@ pub use forward_auth::{ForwardAuth, Satisfy};
 pub use inherited::Inherited;
 pub use jwt::{Jwt, JwtKeys, KeyUrl, TokenSource};
 pub(crate) use jwt::{PUBLIC_ALGORITHMS, SECRET_ALGORITHMS};
-pub use limit::{BandwidthLimit, RateLimit, RouteTimeouts};
+pub use limit::{BandwidthLimit, ConcurrencyLimit, RateLimit, RouteTimeouts};
 pub use listing::{Listing, ListingPart, ListingTemplate, ListingValue};
 pub use log::{
     AccessLog, ErrorFormat, Format, Level, Log, LogFile, LogSender, LogService, LogValue, Rotation,

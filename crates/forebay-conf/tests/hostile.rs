@@ -267,6 +267,8 @@ const KEYS: &[&str] = &[
     "charset",
     "signed_url",
     "challenge",
+    "concurrency_limit",
+    "max",
     "allow_methods",
     "open_methods",
     "internal",

@@ -255,6 +255,7 @@ const PLACES: &[(&str, &[&str])] = &[
             "[site.route.proxy]\nto = ['http://a', 'http://b']\nbalance = 'hash'\n@",
         ],
     ),
+    ("ConcurrencyLimit", &["respond = 'x'\n[site.route.concurrency_limit]\nmax = 1\n@"]),
     ("Challenge", &["respond = 'x'\n[site.route.challenge]\n@"]),
     ("Range", &["app = 'a'\n[app.a]\nkind = 'psgi'\nfile = 'a-file'\n[app.a.workers]\nmax = 4\n@"]),
     ("Redirect", &["[site.route.redirect]\nto = '/x'\n@"]),

@@ -24,7 +24,7 @@ use forebay_net::counters::{RouteCounters, RouteLabels, RouteRegistry};
 use forebay_net::log::ErrorLog;
 use forebay_net::thread::Thread;
 use forebay_origin::access::{
-    DigestUsers, HashQueue, KeyError, PasswordChecks, RateLimiter, TokenKeys, Users, UsersError,
+    ConcurrencyLimiter, DigestUsers, HashQueue, KeyError, PasswordChecks, RateLimiter, TokenKeys, Users, UsersError,
     checks_at_once, random_key,
 };
 use forebay_origin::apps::definition::Definition;
@@ -44,7 +44,7 @@ use crate::start::start_all;
 use crate::tls::{AcmeService, SiteTls};
 use keys::token_keys;
 use labels::labels_of;
-use limits::{limiters, shared_limits};
+use limits::{concurrency_limiters, limiters, shared_limits};
 pub(crate) use replies::places;
 pub(crate) use shared::launch_of;
 use shared::{Shared, SharedUpstream, checks, names, permits, shared_of_all};
@@ -159,6 +159,8 @@ pub struct Origins {
     store: Option<Arc<Store>>,
     /// Rate limits by site and route, with the state of their keys.
     limiters: Vec<Vec<Vec<Arc<RateLimiter>>>>,
+    /// Counts of running requests by site and route.
+    concurrency: Vec<Vec<Vec<Arc<ConcurrencyLimiter>>>>,
     /// Key of challenges without a secret: that of the store, or a random one. A reload keeps it.
     challenge_key: [u8; 32],
     /// Keys of `jwt` by site and route.
@@ -229,6 +231,8 @@ impl Origins {
         let registry = plan.server.route_metrics.then(|| registry.unwrap_or_default());
         let before = previous.map(|previous| &previous.limiters[..]);
         let limiters = limiters(&plan, before, fleet.as_ref().map(|fleet| fleet.keys()).as_ref());
+        let before = previous.map(|previous| &previous.concurrency[..]);
+        let concurrency = concurrency_limiters(&plan, before);
         let challenge_key = fleet.as_ref().and_then(|fleet| fleet.challenge_key());
         let challenge_key = challenge_key
             .or_else(|| previous.map(|previous| previous.challenge_key))
@@ -258,6 +262,7 @@ impl Origins {
             password_checks,
             store,
             limiters,
+            concurrency,
             registry,
             challenge_key,
             token_keys,

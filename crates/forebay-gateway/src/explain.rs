@@ -406,6 +406,10 @@ fn gate(route: &Route, request: &Request, text: &mut Explanation) -> Result<(), 
         let limit = format!("one request every {every} s per key, and {ahead} at once before");
         text.item("", limit.as_bytes());
     }
+    for limit in &route.access.concurrency_limits {
+        let limit = format!("at most {} requests per key at once", limit.max);
+        text.item("", limit.as_bytes());
+    }
     logins(route, request, text);
     if let Some(auth) = &route.access.forward_auth {
         let servers: Vec<_> = auth.upstream().addresses().map(ToString::to_string).collect();

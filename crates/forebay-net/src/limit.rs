@@ -58,6 +58,7 @@ limits! {
     SpoolDir "spool_dir" "A file of a body could not be written, such as on a full disk.",
     PasswordChecks "password_checks" "Checks of other passwords took too long; no key.",
     RateLimit "rate_limit" "Too many requests had the same key.",
+    ConcurrencyLimit "concurrency_limit" "Too many requests with the same key ran at once.",
     RequestTimeout "request_timeout" "An application took too long.",
     OnDemand "on_demand" "A TLS handshake failed: its name may have no certificate, or the certificate came too late.",
 }

@@ -12,6 +12,7 @@
 //! `bcrypt`, `sha-crypt` and `md-5` (apr1) directly.
 
 mod challenge;
+mod concurrency;
 mod digest;
 mod digest_users;
 mod forward;
@@ -49,6 +50,8 @@ use forebay_wire::ClientAddress;
 use forebay_wire::http1::encode;
 use sha2::{Digest as _, Sha256};
 
+pub use concurrency::ConcurrencyLimiter;
+pub use challenge::{applies as challenges, random_key};
 use challenge::{Challenger, Task};
 pub use challenge::{applies as challenges, random_key};
 use digest::DigestCheck;
@@ -137,6 +140,7 @@ pub struct Guarded {
     challenger: Option<Box<Challenger>>,
     /// Rate limits whose keys do not contain the user, then limits whose keys do.
     limits: [Vec<Arc<RateLimiter>>; 2],
+    concurrency: Vec<Arc<ConcurrencyLimiter>>,
 }
 
 /// Users of each file. All routes that name the file share them.
@@ -161,6 +165,8 @@ pub struct GateState<'s> {
     pub checks: Arc<PasswordChecks>,
     /// The state of the rate limits.
     pub limiters: &'s [Arc<RateLimiter>],
+    /// The counts of running requests.
+    pub concurrency: &'s [Arc<ConcurrencyLimiter>],
     /// The keys of `jwt`.
     pub keys: Option<Arc<TokenKeys>>,
     /// The server of the keys' URL, if they have one.
@@ -183,6 +189,8 @@ enum Begun<'l> {
     Admitted,
     /// The route does not permit the method.
     WrongMethod,
+    /// Too many requests with the same key run.
+    Crowded,
     /// The visitor gets a task, or the cookie for a solved one.
     Challenged(Task),
     /// Rate limits delay or refuse the request. If the flag is set, an admitted request must also
@@ -219,10 +227,11 @@ impl Guarded {
             .map(|name| RequestField { name: name.to_owned(), change: RequestChange::Remove });
         let removed = RequestFields::new(&removed.collect::<Vec<_>>());
         let logins = logins.collect();
+        let concurrency = state.concurrency.to_vec();
         let challenger = access.challenge.clone();
         let challenger =
             challenger.map(|settings| Box::new(Challenger::new(settings, state.challenge_key)));
-        Self { thread, access, logins, forward: state.forward, removed, challenger, limits }
+        Self { thread, access, logins, forward: state.forward, removed, challenger, limits, concurrency }
     }
 
     /// Decides as far as possible without waiting. Returns an error for an external request to an
@@ -257,8 +266,22 @@ impl Guarded {
             may_need_login && !is_open && !(is_admitted && access.suffices_by_address());
         match judge(first, request) {
             Ok(wait) if wait.is_zero() && needs_login => Ok(Begun::NeedsLogin),
-            Ok(wait) if wait.is_zero() && after_user.is_empty() => Ok(Begun::Admitted),
+            Ok(wait) if wait.is_zero() && after_user.is_empty() => Ok(self.enter(exchange)),
             verdict => Ok(Begun::Limited(verdict, needs_login)),
+        }
+    }
+
+    /// Takes the request's places within the limits of running requests.
+    fn enter(&self, exchange: &mut Exchange) -> Begun<'_> {
+        if self.concurrency.is_empty() {
+            return Begun::Admitted;
+        }
+        match concurrency::enter(&self.concurrency, &exchange.request) {
+            Some(places) => {
+                exchange.held.push(places);
+                Begun::Admitted
+            }
+            None => Begun::Crowded,
         }
     }
 
@@ -270,7 +293,8 @@ impl Guarded {
         exchange: &mut Exchange,
     ) -> Result<bool, Fault> {
         let needs_login = match begun? {
-            Begun::Admitted => false,
+            Begun::Admitted => return Ok(true),
+            Begun::Crowded => return self.refuse_crowd(exchange).await.map(|()| false),
             Begun::WrongMethod => {
                 let mut lines = Vec::new();
                 encode::field(&mut lines, "Allow", self.access.allow_field().as_bytes());
@@ -295,7 +319,18 @@ impl Guarded {
         }
         // If the request needs no login, the user in the key of the rate limit is empty.
         let verdict = judge(after_user, &exchange.request);
-        self.obey(verdict, exchange).await
+        if !self.obey(verdict, exchange).await? {
+            return Ok(false);
+        }
+        match self.enter(exchange) {
+            Begun::Crowded => self.refuse_crowd(exchange).await.map(|()| false),
+            _ => Ok(true),
+        }
+    }
+
+    async fn refuse_crowd(&self, exchange: &mut Exchange) -> Result<(), Fault> {
+        self.thread.counters.count_limit(Limit::ConcurrencyLimit);
+        exchange.respond_error_with(429, b"").await
     }
 
     /// Delays the request as rate limits demand. If a rate limit refuses the request, answers the

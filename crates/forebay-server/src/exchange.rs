@@ -136,6 +136,8 @@ pub struct Exchange {
     /// The reply to the client.
     pub reply: Reply,
     pub tunnel: Option<Box<Tunnel>>,
+    /// What the request holds until its end, such as a place within a limit.
+    pub held: Vec<Box<dyn Any>>,
 }
 
 impl Exchange {
@@ -170,7 +172,8 @@ impl Exchange {
             Request::new(bytes, RequestHead::default(), accepted.peer, accepted.local);
         request.https = accepted.tls.is_some();
         request.tls = accepted.tls.clone();
-        Self { request, body: Body::new(stream), reply: Reply::new(stream), tunnel: None }
+        let (body, reply) = (Body::new(stream), Reply::new(stream));
+        Self { request, body, reply, tunnel: None, held: Vec::new() }
     }
 
     /// Returns an exchange for a request that Forebay itself makes on behalf of this exchange's
@@ -180,7 +183,7 @@ impl Exchange {
         let stream = self.reply.stream();
         let (body, mut reply) = (Body::new(stream), Reply::new(stream));
         reply.prepare(&request.head, request.method());
-        Self { request, body, reply, tunnel: None }
+        Self { request, body, reply, tunnel: None, held: Vec::new() }
     }
 
     /// Returns an exchange for a copy of a client's request, with this body. The new exchange does
@@ -195,7 +198,7 @@ impl Exchange {
         request.head.expect_continue = false;
         let mut reply = Reply::new(stream);
         reply.prepare(&request.head, request.method());
-        Self { request, body, reply, tunnel: None }
+        Self { request, body, reply, tunnel: None, held: Vec::new() }
     }
 
     /// Reuses the exchange for another stream.
@@ -220,6 +223,7 @@ impl Exchange {
         self.reply.detach();
         self.request.tls = None;
         self.tunnel = None;
+        self.held.clear();
         if self.request.bytes.capacity() > 2 * BUFFER {
             self.request.bytes = Vec::with_capacity(BUFFER);
         }
@@ -232,6 +236,7 @@ impl Exchange {
             let len = self.request.head.len.min(self.request.bytes.len());
             self.request.bytes.drain(..len);
         }
+        self.held.clear();
         self.request.head.len = 0;
         self.request.original = None;
         self.request.user.clear();

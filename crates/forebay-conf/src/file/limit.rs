@@ -1,4 +1,4 @@
-//! The keys of `rate_limit`, as the user types them.
+//! The keys of `rate_limit` and other limits, as the user types them.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -21,6 +21,20 @@ pub struct RateLimit {
     /// Delays requests that arrive earlier than the rate allows, so that they reach the application
     /// at the rate. Default: false.
     pub delay: Option<At<bool>>,
+}
+
+/// A limit on the number of requests with the same key that run at once.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["max"]))]
+pub struct ConcurrencyLimit {
+    /// The largest number of requests that run at once, from their admission to the last byte of
+    /// the reply. A WebSocket counts while it is open.
+    pub max: Option<At<u32>>,
+    /// A text with placeholders. Requests with the same text are counted together, and requests
+    /// with an empty text are not limited. {client} counts all addresses of an IPv6 network (/64)
+    /// as one client. Default: "{client}".
+    pub key: Option<At<String>>,
 }
 
 /// A limit on the speed of replies.

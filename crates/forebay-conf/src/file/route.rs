@@ -15,7 +15,7 @@ use super::fields::{ReplyFields, RequestFields};
 use super::filter::{Replace, Ssi};
 use super::forward_auth::{ForwardAuth, Satisfy};
 use super::jwt::Jwt;
-use super::limit::{BandwidthLimit, RateLimit, RouteTimeouts};
+use super::limit::{BandwidthLimit, ConcurrencyLimit, RateLimit, RouteTimeouts};
 use super::log::LogFile;
 use super::mirror::Mirror;
 use super::pages::{Cors, ErrorPages, Maintenance};
@@ -160,6 +160,10 @@ pub struct Route {
     /// Retry-After. Limits whose key does not contain {user} apply before passwords are checked.
     /// Default: no limit.
     pub rate_limit: Option<At<OneOrMany<Table<RateLimit>>>>,
+    /// Limits the number of requests with the same key that run at once, such as those of one
+    /// client, over all threads: a table with `max`, or a list of such tables. Further requests get
+    /// 429. Default: no limit.
+    pub concurrency_limit: Option<At<OneOrMany<Table<ConcurrencyLimit>>>>,
     /// Limits the speed of each reply: the bytes per second, such as "100k", or a table with `rate`
     /// and `after`. A client with several requests at once gets this speed for each of them.
     /// Default: no limit.

@@ -39,6 +39,15 @@ impl RateLimit {
     }
 }
 
+/// A limit on the number of requests with the same key that run at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConcurrencyLimit {
+    /// The largest number of requests; at least one.
+    pub max: u32,
+    /// The text that selects a counter.
+    pub key: Template,
+}
+
 /// A limit on the speed of each reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BandwidthLimit {

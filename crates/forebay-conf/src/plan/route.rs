@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Action, BandwidthLimit, Cache, Challenge, Clients, Compress, Cors, ErrorPages, Filters,
-    Fingerprint, ForwardAuth, Inherited, Jwt, LogFile, Maintenance, Matcher, Mirror, RateLimit,
-    ReplyField, RequestField, Rewrite, RouteTimeouts, Satisfy, SignedUrl, Upstream,
+    Action, BandwidthLimit, Cache, Challenge, Clients, Compress, ConcurrencyLimit, Cors, ErrorPages, Filters, Fingerprint,
+    ForwardAuth, Inherited, Jwt, LogFile, Maintenance, Matcher, Mirror, RateLimit, ReplyField,
+    RequestField, Rewrite, RouteTimeouts, Satisfy, SignedUrl, Upstream,
 };
 
 /// A route: conditions on requests, and the action that answers matching requests.
@@ -160,6 +160,8 @@ pub struct Access {
     pub satisfy: Satisfy,
     /// Limits on the number of requests. Default: none.
     pub rate_limits: Vec<RateLimit>,
+    /// Limits on the number of requests that run at once. Default: none.
+    pub concurrency_limits: Vec<ConcurrencyLimit>,
     /// A signature that each URL must have. Default `None`.
     pub signed_url: Option<SignedUrl>,
     /// A task that browsers of new visitors solve. Default `None`.

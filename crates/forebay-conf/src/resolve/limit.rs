@@ -1,15 +1,15 @@
-//! Resolves `rate_limit` of a route.
+//! Resolves the limits of a route.
 
 use std::num::{IntErrorKind, ParseIntError};
 use std::time::Duration;
 
 use super::Resolution;
 use super::template::{Known, shared_key, template};
-use super::value::{optional_time_above_zero, required, size, text};
+use super::value::{optional_time_above_zero, required, size, text, within};
 use crate::duration::parse_duration;
 use crate::error::Problem;
 use crate::file::{self, At, OneOrMany, SizeText, Table, TextOr};
-use crate::plan::{BandwidthLimit, RateLimit, RouteTimeouts};
+use crate::plan::{BandwidthLimit, ConcurrencyLimit, RateLimit, RouteTimeouts};
 
 /// The longest time that a request may wait with `delay`.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
@@ -45,6 +45,21 @@ fn rate_limit(typed: &At<&Table<file::RateLimit>>, known: Known<'_>) -> Resoluti
         }
         _ => Ok(limit),
     }
+}
+
+pub(super) fn concurrency_limits(
+    typed: &Option<At<OneOrMany<Table<file::ConcurrencyLimit>>>>,
+    known: Known<'_>,
+) -> Resolution<Vec<ConcurrencyLimit>> {
+    let limit = |at: &At<&Table<file::ConcurrencyLimit>>| {
+        let key = match &at.key {
+            Some(key) => shared_key(key, known)?,
+            None => template("{client}", at, known)?,
+        };
+        let max = within(required(&at.max, &at.span, "max", "8")?, 1..=1_000_000)?;
+        Ok(ConcurrencyLimit { max, key })
+    };
+    typed.as_ref().map(At::items).unwrap_or_default().iter().map(limit).collect()
 }
 
 /// Returns the number of requests and the period of a rate such as "10/s" or "5/10s".

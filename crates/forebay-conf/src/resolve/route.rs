@@ -13,7 +13,7 @@ use super::fields::{remove_headers, reply_headers, request_headers};
 use super::filter::filters;
 use super::forward_auth::forward_auth as forward_auth_of;
 use super::jwt::jwt as jwt_of;
-use super::limit::{bandwidth_limit, rate_limits, route_timeouts};
+use super::limit::{bandwidth_limit, concurrency_limits, rate_limits, route_timeouts};
 use super::log::log_file;
 use super::media::charset;
 use super::mirror::mirror as mirror_of;
@@ -153,6 +153,7 @@ fn access(
             _ => Satisfy::All,
         },
         rate_limits: rate_limits(&typed.rate_limit, known)?,
+        concurrency_limits: concurrency_limits(&typed.concurrency_limit, known)?,
         signed_url: typed.signed_url.as_ref().map(|at| signed_url(at, known)).transpose()?,
         challenge: typed.challenge.as_ref().map(challenge).transpose()?.flatten(),
         allow_methods: methods(&typed.allow_methods)?,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use forebay_conf::{Plan, RateLimit};
 use forebay_net::counters::RouteLabels;
-use forebay_origin::access::{RateLimiter, SharedKeys};
+use forebay_origin::access::{ConcurrencyLimiter, RateLimiter, SharedKeys};
 
 use super::labels::labels_of;
 use crate::fleet::SharedLimit;
@@ -34,6 +34,28 @@ pub fn limiters(
                     let limiter = RateLimiter::new(limit.clone(), keys.cloned());
                     Arc::new(limiter.of_site(&in_site.hosts))
                 })
+            });
+            limits.collect()
+        });
+        routes.collect()
+    });
+    sites.collect()
+}
+
+/// Creates the counts of all limits of running requests by site and route. As with
+/// [`limiters`], equal limits at the same position keep their state.
+pub fn concurrency_limiters(
+    plan: &Plan,
+    previous: Option<&[Vec<Vec<Arc<ConcurrencyLimiter>>>]>,
+) -> Vec<Vec<Vec<Arc<ConcurrencyLimiter>>>> {
+    let sites = plan.sites.iter().enumerate().map(|(site, in_site)| {
+        let routes = in_site.routes.iter().enumerate().map(|(at, route)| {
+            let limits = route.access.concurrency_limits.iter().enumerate();
+            let limits = limits.map(|(number, limit)| {
+                let before = previous.and_then(|sites| sites.get(site)?.get(at)?.get(number));
+                let before = before.filter(|before| before.is_of(limit, &in_site.hosts)).cloned();
+                let new = || Arc::new(ConcurrencyLimiter::new(limit.clone(), &in_site.hosts));
+                before.unwrap_or_else(new)
             });
             limits.collect()
         });

@@ -184,6 +184,7 @@ impl Origins {
             key_server,
             checks: self.password_checks.clone(),
             limiters: &self.limiters[site][at],
+            concurrency: &self.concurrency[site][at],
             keys: self.token_keys[site][at].clone(),
             forward,
             challenge_key: &self.challenge_key,

@@ -29,6 +29,7 @@ mod caching;
 mod challenges;
 mod clients;
 mod compression;
+mod concurrency_limits;
 mod conditions;
 mod connections;
 mod decisions;

@@ -120,7 +120,7 @@ impl Evaluation<'_> {
         let mut reply = Reply::new(&stream);
         reply.prepare(&request.head, request.method());
         let body = Body::new(&stream);
-        let mut exchange = Exchange { request, body, reply, tunnel: None };
+        let mut exchange = Exchange { request, body, reply, tunnel: None, held: Vec::new() };
         let outcome = self.routes.answer(&stream, &mut exchange).await;
         exchange.detach();
         let reply = included.take_reply();
