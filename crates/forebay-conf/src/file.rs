@@ -47,7 +47,7 @@ pub use app::{
 };
 pub use app_servers::{Fastcgi, Multiplex, Scgi, Uwsgi};
 pub use cache::Cache;
-pub use challenge::Challenge;
+pub use challenge::{Challenge, Crawler};
 pub use compress::{Coding, Compress};
 pub(crate) use defaults::{ANSWERS, SITE_KEYS};
 pub use defaults::{Defaults, RouteKeys};

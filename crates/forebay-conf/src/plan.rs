@@ -58,7 +58,7 @@ pub use app::{
     Workers,
 };
 pub use cache::{Cache, CacheDisk, CookieName};
-pub use challenge::Challenge;
+pub use challenge::{Challenge, Crawler};
 pub(crate) use compress::{ALGORITHMS, MIN_SIZE, TYPES};
 pub use compress::{Algorithm, Compress, ContentCoding, MediaPattern};
 pub use expect::{Expectation, ExpectedAnswer};

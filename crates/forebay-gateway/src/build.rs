@@ -35,7 +35,9 @@ use forebay_server::forwarded::Trust;
 use forebay_server::host_index::HostIndex;
 use forebay_server::route_index::RouteIndex;
 use forebay_server::serving::Tables;
-use forebay_upstream::{Checker, Endpoint, Names, PendingConnections, Permits, wait_for_names};
+use forebay_upstream::{
+    Checker, Crawlers, Endpoint, Names, PendingConnections, Permits, wait_for_names,
+};
 use forebay_wire::path::Slashes;
 use forebay_workers::StartError;
 
@@ -140,6 +142,8 @@ pub struct Origins {
     plan: Plan,
     endpoints: BTreeMap<String, Endpoint>,
     names: Arc<Names>,
+    /// Crawlers that DNS has verified.
+    crawlers: Arc<Crawlers>,
     apps: BTreeMap<String, RunningApp>,
     /// Maximum number of connections, and their permits, by backend. All routes to a backend share
     /// the backend's limit.
@@ -233,6 +237,10 @@ impl Origins {
         let limiters = limiters(&plan, before, fleet.as_ref().map(|fleet| fleet.keys()).as_ref());
         let before = previous.map(|previous| &previous.concurrency[..]);
         let concurrency = concurrency_limiters(&plan, before);
+        let servers = &plan.server.dns_servers;
+        let crawlers = previous.map(|previous| &previous.crawlers);
+        let crawlers = crawlers.filter(|crawlers| crawlers.uses(servers)).cloned();
+        let crawlers = crawlers.unwrap_or_else(|| Crawlers::new(servers));
         let challenge_key = fleet.as_ref().and_then(|fleet| fleet.challenge_key());
         let challenge_key = challenge_key
             .or_else(|| previous.map(|previous| previous.challenge_key))
@@ -252,6 +260,7 @@ impl Origins {
             plan,
             endpoints,
             names,
+            crawlers,
             apps,
             permits,
             pending_connections,

@@ -46,6 +46,7 @@ use forebay_net::request_fields::RequestFields;
 use forebay_net::thread::Thread;
 use forebay_server::decide::only_internal;
 use forebay_server::exchange::{Admitting, Exchange, Gate, Origin, Permission};
+use forebay_upstream::Crawlers;
 use forebay_wire::ClientAddress;
 use forebay_wire::http1::encode;
 use sha2::{Digest as _, Sha256};
@@ -138,6 +139,7 @@ pub struct Guarded {
     /// Otherwise a request that is admitted without a token or server could forge these fields.
     removed: Option<Rc<RequestFields>>,
     challenger: Option<Box<Challenger>>,
+    crawlers: Arc<Crawlers>,
     /// Rate limits whose keys do not contain the user, then limits whose keys do.
     limits: [Vec<Arc<RateLimiter>>; 2],
     concurrency: Vec<Arc<ConcurrencyLimiter>>,
@@ -173,6 +175,8 @@ pub struct GateState<'s> {
     pub key_server: Option<Box<dyn Origin>>,
     /// The server of `forward_auth`.
     pub forward: Option<ForwardAuth>,
+    /// Verifies crawlers.
+    pub crawlers: Arc<Crawlers>,
     /// The key of a `challenge` without a secret.
     pub challenge_key: &'s [u8; 32],
 }
@@ -182,6 +186,14 @@ enum Login {
     Password(Passwords),
     Digest(DigestCheck),
     Token(TokenCheck),
+}
+
+/// What is known about a visitor before the gate has decided.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Visitor {
+    Unknown,
+    /// DNS has verified a crawler.
+    Crawler,
 }
 
 /// A decision about a request, as far as the gate can make it without waiting.
@@ -231,12 +243,12 @@ impl Guarded {
         let challenger = access.challenge.clone();
         let challenger =
             challenger.map(|settings| Box::new(Challenger::new(settings, state.challenge_key)));
-        Self { thread, access, logins, forward: state.forward, removed, challenger, limits, concurrency }
+        Self { thread, access, logins, forward: state.forward, removed, challenger, crawlers: state.crawlers, limits, concurrency }
     }
 
     /// Decides as far as possible without waiting. Returns an error for an external request to an
     /// internal route.
-    fn begin(&self, exchange: &mut Exchange) -> Result<Begun<'_>, Fault> {
+    fn begin(&self, exchange: &mut Exchange, visitor: Visitor) -> Result<Begun<'_>, Fault> {
         if let Some(removed) = &self.removed {
             removed.change(&mut exchange.request);
         }
@@ -256,7 +268,9 @@ impl Guarded {
         if let Some(signed) = &access.signed_url {
             check_signed_url(signed, request)?;
         }
-        if let Some(task) = self.challenger.as_ref().and_then(|one| one.check(request)) {
+        if visitor == Visitor::Unknown
+            && let Some(task) = self.challenger.as_ref().and_then(|one| one.check(request))
+        {
             return Ok(Begun::Challenged(task));
         }
         let [first, after_user] = &self.limits;
@@ -292,7 +306,13 @@ impl Guarded {
         begun: Result<Begun<'_>, Fault>,
         exchange: &mut Exchange,
     ) -> Result<bool, Fault> {
-        let needs_login = match begun? {
+        let begun = match begun? {
+            Begun::Challenged(_) if self.is_crawler(&exchange.request).await => {
+                self.begin(exchange, Visitor::Crawler)?
+            }
+            begun => begun,
+        };
+        let needs_login = match begun {
             Begun::Admitted => return Ok(true),
             Begun::Crowded => return self.refuse_crowd(exchange).await.map(|()| false),
             Begun::WrongMethod => {
@@ -326,6 +346,19 @@ impl Guarded {
             Begun::Crowded => self.refuse_crowd(exchange).await.map(|()| false),
             _ => Ok(true),
         }
+    }
+
+    /// Returns true if the request comes from a crawler that is not challenged.
+    async fn is_crawler(&self, request: &Request) -> bool {
+        let (Some(challenger), Some(client)) = (&self.challenger, request.client.ip()) else {
+            return false;
+        };
+        for crawler in challenger.claimed(request) {
+            if self.crawlers.verify(client, crawler).await {
+                return true;
+            }
+        }
+        false
     }
 
     async fn refuse_crowd(&self, exchange: &mut Exchange) -> Result<(), Fault> {
@@ -447,7 +480,7 @@ fn refused_address() -> Fault {
 
 impl Gate for Guarded {
     fn admit<'a>(&'a self, exchange: &'a mut Exchange) -> Admitting<'a> {
-        match self.begin(exchange) {
+        match self.begin(exchange, Visitor::Unknown) {
             Ok(Begun::Admitted) => Admitting::Now(true),
             begun => Admitting::Later(Box::pin(self.decide(begun, exchange))),
         }

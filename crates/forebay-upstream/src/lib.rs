@@ -31,5 +31,5 @@ mod upstream;
 pub use upstream::announce;
 pub use upstream::{
     Attempts, Backend, BackendOptions, Balancing, BodyAtHand, Checker, Endpoint, Group,
-    HealthCheck, IdlePools, Names, PendingConnections, Permits, Tallies, Upstream, wait_for_names,
+    Crawlers, HealthCheck, IdlePools, Names, PendingConnections, Permits, Tallies, Upstream, wait_for_names,
 };

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::shape::{At, Table, Time};
+use super::shape::{At, OneOrMany, Table, Time};
 use super::when::When;
 
 /// A task that the browser of a new visitor solves before the route answers.
@@ -23,6 +23,11 @@ pub struct Challenge {
     /// Conditions on a request, as in `when` of a route. Forebay asks only visitors whose requests
     /// meet all of them, such as { not = { header.Authorization = true } }. Default: all visitors.
     pub when: Option<At<Table<When>>>,
+    /// Crawlers of search engines that are never asked: "googlebot", "bingbot", "applebot",
+    /// "yandexbot", "baiduspider" or "seznambot". Forebay verifies by DNS that the client is not
+    /// just named like one: its address has a name of the search engine, which has this address.
+    /// Default: none.
+    pub verified: Option<At<OneOrMany<Crawler>>>,
     /// Also asks for paths of feeds, which end in ".rss", ".atom", "/feed", "/rss" or "/atom".
     /// Default: false, because feed readers cannot answer.
     pub feeds: Option<At<bool>>,
@@ -30,4 +35,22 @@ pub struct Challenge {
     /// "{env.CHALLENGE_SECRET}". It has at least 32 bytes. Default: derived from `store_key` if the
     /// server has a store with a key, else random, so that a restart asks all visitors again.
     pub secret: Option<At<String>>,
+}
+
+/// A crawler of a search engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Crawler {
+    /// Google.
+    Googlebot,
+    /// Bing.
+    Bingbot,
+    /// Apple.
+    Applebot,
+    /// Yandex.
+    Yandexbot,
+    /// Baidu.
+    Baiduspider,
+    /// Seznam.
+    Seznambot,
 }

@@ -16,8 +16,56 @@ pub struct Challenge {
     pub lifetime: Duration,
     /// The requests that are challenged. `None`: all.
     pub when: Option<Box<When>>,
+    /// Crawlers that are not challenged if DNS verifies them.
+    pub verified: Vec<Crawler>,
     /// True if paths of feeds are challenged, too.
     pub feeds: bool,
     /// The secret for signatures. `None`: one of the store or of the process.
     pub secret: Option<Secret>,
+}
+
+/// A crawler of a search engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Crawler {
+    Googlebot,
+    Bingbot,
+    Applebot,
+    Yandexbot,
+    Baiduspider,
+    Seznambot,
+}
+
+impl Crawler {
+    /// Returns words of which the crawler's `User-Agent` contains one, and the domains of the names
+    /// that its addresses have. Names in googleusercontent.com are missing, because each machine
+    /// that Google rents out has one.
+    fn signs(self) -> (&'static [&'static str], &'static [&'static str]) {
+        match self {
+            Self::Googlebot => {
+                (&["Googlebot", "GoogleOther", "Google-InspectionTool", "Storebot-Google"], &[
+                    ".googlebot.com",
+                    ".google.com",
+                ])
+            }
+            Self::Bingbot => (&["bingbot"], &[".search.msn.com"]),
+            Self::Applebot => (&["Applebot"], &[".applebot.apple.com"]),
+            Self::Yandexbot => (&["Yandex"], &[".yandex.ru", ".yandex.net", ".yandex.com"]),
+            Self::Baiduspider => (&["Baiduspider"], &[".baidu.com", ".baidu.jp"]),
+            Self::Seznambot => (&["SeznamBot"], &[".seznam.cz"]),
+        }
+    }
+
+    /// Returns true if a `User-Agent` claims to be this crawler.
+    pub fn is_claimed(self, agent: &[u8]) -> bool {
+        let (words, _) = self.signs();
+        let has = |word: &str| agent.windows(word.len()).any(|part| part == word.as_bytes());
+        words.iter().any(|word| has(word))
+    }
+
+    /// Returns true if the name of a host, in lower case, is in the domain of the search engine.
+    pub fn owns(self, name: &str) -> bool {
+        let name = name.strip_suffix('.').unwrap_or(name);
+        self.signs().1.iter().any(|domain| name.ends_with(domain))
+    }
 }

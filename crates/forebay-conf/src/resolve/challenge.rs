@@ -8,8 +8,8 @@ use super::signed_url::secret;
 use super::value::{optional_time, time_above_zero, within};
 use super::when::when;
 use crate::error::Problem;
-use crate::file::{self, At, BoolOr};
-use crate::plan::Challenge;
+use crate::file::{self, At, BoolOr, OneOrMany};
+use crate::plan::{Challenge, Crawler};
 
 const DIFFICULTY: u8 = 16;
 const DELAY: Duration = Duration::from_secs(10);
@@ -56,10 +56,23 @@ pub(super) fn challenge(typed: &At<BoolOr<file::Challenge>>) -> Resolution<Optio
         delay: (!requires_javascript).then(|| delay.unwrap_or(DELAY)),
         lifetime,
         when,
+        verified: typed.verified.as_ref().map_or_else(Vec::new, crawlers),
         feeds: typed.feeds.as_ref().is_some_and(|at| at.value),
         secret: match &typed.secret {
             Some(at) => Some(secret(&at.with(&at.value), false)?),
             None => None,
         },
     }))
+}
+
+fn crawlers(typed: &At<OneOrMany<file::Crawler>>) -> Vec<Crawler> {
+    let crawler = |at: &At<&file::Crawler>| match at.value {
+        file::Crawler::Googlebot => Crawler::Googlebot,
+        file::Crawler::Bingbot => Crawler::Bingbot,
+        file::Crawler::Applebot => Crawler::Applebot,
+        file::Crawler::Yandexbot => Crawler::Yandexbot,
+        file::Crawler::Baiduspider => Crawler::Baiduspider,
+        file::Crawler::Seznambot => Crawler::Seznambot,
+    };
+    typed.items().iter().map(crawler).collect()
 }

@@ -187,6 +187,7 @@ impl Origins {
             concurrency: &self.concurrency[site][at],
             keys: self.token_keys[site][at].clone(),
             forward,
+            crawlers: self.crawlers.clone(),
             challenge_key: &self.challenge_key,
         };
         Some(Box::new(Guarded::new(thread.clone(), route.access.clone(), state)))

@@ -11,13 +11,14 @@
 //! take an error as a reason to come again from another address. Requests that show no page (forms,
 //! scripts, images, WebSocket) get 403.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::{constant_time, digest, hmac, rand};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use forebay_conf::Challenge;
+use forebay_conf::{Challenge, Crawler};
 use forebay_net::fault::Fault;
 use forebay_net::head::Request;
 use forebay_server::exchange::Exchange;
@@ -92,6 +93,15 @@ impl Challenger {
     pub fn check(&self, request: &Request) -> Option<Task> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
         self.check_at(request, now)
+    }
+
+    /// Returns the crawlers as which the request may pass, if DNS verifies one of them.
+    pub fn claimed(&self, request: &Request) -> impl Iterator<Item = Crawler> {
+        let agent = match self.settings.verified[..] {
+            [] => Cow::Borrowed(&b""[..]),
+            _ => request.joined_field("user-agent"),
+        };
+        self.settings.verified.iter().copied().filter(move |one| one.is_claimed(&agent))
     }
 
     fn check_at(&self, request: &Request, now: u64) -> Option<Task> {

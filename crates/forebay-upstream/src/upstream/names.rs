@@ -19,6 +19,7 @@ use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfi
 use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::{Resolver, TokioResolver};
+use super::crawlers::Crawlers;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// Minimum and maximum time between two lookups of a name. The time to live of the addresses is
@@ -325,16 +326,16 @@ struct Failure {
 }
 
 /// The ways to look up names.
-struct Lookup {
+pub(super) struct Lookup {
     /// `None` if the system has no usable DNS configuration.
-    dns: Option<TokioResolver>,
+    pub(super) dns: Option<TokioResolver>,
     /// True if the system's own lookup is tried after a failure, because only the system may know a
     /// name, for example through mDNS.
     uses_system: bool,
 }
 
 impl Lookup {
-    fn new(servers: &[SocketAddr]) -> Self {
+    pub(super) fn new(servers: &[SocketAddr]) -> Self {
         let builder = if servers.is_empty() {
             Resolver::builder_tokio().ok()
         } else {
