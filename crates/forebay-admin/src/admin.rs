@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use forebay_conf::{Listen, Setting, SocketAccess};
-use forebay_net::counters::{BUCKETS, Counters, Durations, RouteTotals, Totals};
+use forebay_net::counters::{
+    BUCKETS, Counters, Durations, KINDS, RouteTotals, Totals, heaviest,
+};
 use forebay_net::limit::Limit;
 use forebay_net::listen::{self, ListenError, Listener, Loads};
 use forebay_net::timing::Step;
@@ -394,6 +396,22 @@ impl Admin {
         }
     }
 
+    /// Returns the clients, networks, agents and paths that take the most time. Empty without
+    /// `timing`.
+    fn top(&self) -> serde_json::Value {
+        let threads = self.threads.iter().map(|counters| &counters.top);
+        let shown = KINDS.iter().zip(heaviest(threads)).map(|(kind, names)| {
+            let rows = names.iter().map(|(name, times)| {
+                json!({
+                    "name": name, "requests": times.requests,
+                    "time_s": times.time_us as f64 / 1e6, "queue_s": times.queue_us as f64 / 1e6,
+                })
+            });
+            (*kind, rows.collect::<Vec<_>>())
+        });
+        json!(shown.collect::<BTreeMap<_, _>>())
+    }
+
     /// Returns the body of `/status.json`.
     fn json(&self, request: &AdminRequest) -> String {
         let totals = Totals::of(&self.threads);
@@ -427,6 +445,7 @@ impl Admin {
                 .collect::<BTreeMap<_, _>>(),
             "body_bytes": totals.body_bytes,
             "steps": steps(&totals),
+            "top": self.top(),
             "buffered_bytes": self.loads.buffered.bytes(),
             "limits_reached": Limit::ALL.iter().zip(totals.limits.0)
                 .map(|(limit, n)| (limit.name(), n)).collect::<BTreeMap<_, _>>(),

@@ -2,6 +2,7 @@
 //! adds up the sets of all threads.
 
 mod routes;
+mod top;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,6 +11,7 @@ use std::time::Duration;
 use crate::limit::{Limit, PerLimit};
 use crate::timing::Step;
 
+pub use top::{KINDS, Top, TopTimes, heaviest};
 pub use routes::{RouteCounters, RouteLabels, RouteRegistry, RouteTotals};
 
 /// Upper bounds of the histogram buckets, in microseconds.
@@ -30,6 +32,8 @@ pub struct Counters {
     limits: PerLimit<AtomicU64>,
     body_bytes: AtomicU64,
     accepted: AtomicU64,
+    /// Who takes the time. Empty unless requests are timed.
+    pub top: Top,
 }
 
 /// A histogram of durations. The last bucket counts durations above all bounds in [`BUCKETS`].

@@ -114,6 +114,11 @@ impl Steps {
         of(Step::Connect) + of(Step::Origin)
     }
 
+    /// Returns the time of the step `Connect`: the wait for a process or a connection.
+    pub fn queue_time(&self) -> Duration {
+        self.took[Step::Connect as usize].unwrap_or_default()
+    }
+
     /// Returns the finished steps with their durations.
     pub fn ended(&self) -> impl Iterator<Item = (Step, Duration)> {
         Step::ALL.into_iter().zip(self.took).filter_map(|(step, took)| Some((step, took?)))

@@ -3,12 +3,14 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use forebay_conf::Level;
+use forebay_net::counters::TopTimes;
 use forebay_net::fault::{Fault, Side};
 use forebay_net::head::Request;
 use forebay_net::log::LogEntry;
+use forebay_net::thread::Thread;
 use forebay_net::timing::Steps;
 use forebay_wire::http1::{Field, KnownField, RequestFraming, TargetForm, Version};
 
@@ -367,6 +369,9 @@ pub fn record(
     let (status, body_bytes) = (reply.status(), reply.body_bytes());
     let thread = stream.thread();
     thread.counters.count_request(status, body_bytes, took);
+    if let Some(steps) = steps.as_deref().filter(|_| thread.reports_steps()) {
+        count_top(thread, request, steps);
+    }
     let log = route.map_or(site.map_or(Some(0), |site| site.log), |route| route.log);
     let is_logged = log.is_some() || request.trace.is_some();
     let Some(took) = took.filter(|_| is_logged) else { return };
@@ -389,6 +394,18 @@ pub fn record(
     if let Some((trace, steps)) = request.trace.as_deref().zip(steps) {
         thread.end_trace(trace, &entry, steps);
     }
+}
+
+/// Counts the time of a request for its client, agent and path.
+fn count_top(thread: &Thread, request: &Request, steps: &Steps) {
+    let micros = |time: Duration| time.as_micros() as u64;
+    let times = TopTimes {
+        time_us: micros(steps.upstream_time()),
+        queue_us: micros(steps.queue_time()),
+        requests: 1,
+    };
+    let agent = request.joined_field("user-agent");
+    thread.counters.top.count(request.client.ip(), &agent, &request.path, times);
 }
 
 /// Discards the rest of a small body, so that the connection can carry another request. Returns the

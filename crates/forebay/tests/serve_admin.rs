@@ -684,3 +684,28 @@ fn values_from_files_are_not_shown() {
     assert!(watched.page("/status").contains("secret-token}:1"));
     watched.forebay.stop();
 }
+
+#[test]
+fn the_status_names_who_takes_the_time() {
+    let site = "trusted_proxies = [\"127.0.0.1\"]\n[[site.route]]\npath = \"/cgi/*\"\ncgi = \"cgi\"\n\
+                [[site.route]]\nfiles = \"htdocs\"\n";
+    let watched = watched("timing = true", site);
+    let ask = |target: &str, client: &str, agent: &str| {
+        let reply = watched.forebay.ask(format!(
+            "GET {target} HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: {client}\r\n\
+             User-Agent: {agent}\r\n\r\n"
+        ));
+        assert_eq!(reply.status, 200);
+    };
+    for _ in 0..5 {
+        ask("/cgi/x?secret", "192.0.2.7", "<b>bot");
+        ask("/a.txt", "198.51.100.1", "browser");
+    }
+    let first = |kind: &str| watched.status()["top"][kind][0]["name"].clone();
+    assert!(eventually(|| first("paths") == "/cgi/x"), "{}", watched.status()["top"]);
+    assert_eq!(first("clients"), "192.0.2.7");
+    assert_eq!(first("networks"), "192.0.2.0/24");
+    assert_eq!(first("agents"), "<b>bot");
+    assert_eq!(watched.status()["top"]["clients"][0]["requests"], 5);
+    watched.forebay.stop();
+}

@@ -184,6 +184,10 @@ function show(now, time) {
     ...section("Applications",
       ["Name", "State", "Processes", "Busy", "Waiting", "Memory", "Starts", "Crashes"], appRows(now)),
     ...section("Certificates", ["Names", "Source", "State"], certificateRows(now)),
+    ...Object.entries(now.top).flatMap(([kind, rows]) => section("Top " + kind,
+      ["Name", "Requests", "Time", "Queue"],
+      rows.slice(0, 10).map(row => [cell("text", row.name), row.requests,
+        row.time_s.toFixed(3) + " s", row.queue_s.toFixed(3) + " s"]))),
     ...section("Steps", ["Step", "Requests", "Mean"], Object.entries(now.steps)
       .map(([name, step]) => [name, step.count, (step.mean_us / 1000).toFixed(3) + " ms"])),
     ...section("Routes", ["Site", "Route", "Requests", "Mean"], now.routes.map(route => [
