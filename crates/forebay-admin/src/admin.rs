@@ -11,9 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use forebay_conf::{Listen, Setting, SocketAccess};
-use forebay_net::counters::{
-    BUCKETS, Counters, Durations, KINDS, RouteTotals, Totals, heaviest,
-};
+use forebay_net::counters::{BUCKETS, Counters, Durations, KINDS, RouteTotals, Totals, heaviest};
 use forebay_net::limit::Limit;
 use forebay_net::listen::{self, ListenError, Listener, Loads};
 use forebay_net::timing::Step;

@@ -218,6 +218,10 @@ pub struct Server {
     /// Forebay uses port 53. Forebay resolves a name again when its time to live has passed.
     /// Default: the DNS servers of the system.
     pub dns_servers: Option<At<OneOrMany<String>>>,
+    /// Databases of countries and autonomous systems in the MMDB format, such as
+    /// "GeoLite2-Country.mmdb", for `country` and `asn` of `when` and the placeholders {country} and
+    /// {asn}. Forebay reads them at the start and at a reload. Default: none.
+    pub geo: Option<At<OneOrMany<String>>>,
     /// The memory for stored replies of all routes with `cache`. Default: "64MiB".
     pub cache_memory: Option<Size>,
     /// The directory for stored replies that are not in memory. Forebay creates it if necessary, and

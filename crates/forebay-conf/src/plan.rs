@@ -17,6 +17,7 @@ mod fields;
 mod filter;
 mod fingerprint;
 mod forward_auth;
+mod geo;
 mod inherited;
 mod jwt;
 mod limit;
@@ -67,6 +68,7 @@ pub use filter::{Filters, Replace, ReplaceEscape, Ssi};
 pub(crate) use filter::{has_script, is_plain};
 pub use fingerprint::Fingerprint;
 pub use forward_auth::{ForwardAuth, Satisfy};
+pub use geo::Geo;
 pub use inherited::Inherited;
 pub use jwt::{Jwt, JwtKeys, KeyUrl, TokenSource};
 pub(crate) use jwt::{PUBLIC_ALGORITHMS, SECRET_ALGORITHMS};
@@ -100,7 +102,7 @@ pub use tls::{
 pub use upstream::{
     Activation, Backend, Balance, Health, HttpVersion, ProxyHeader, Sticky, Upstream,
 };
-pub use when::{ValuePattern, ValueTest, Variable, When};
+pub use when::{Places, ValuePattern, ValueTest, Variable, When};
 
 /// The complete input of `forebay serve`.
 #[derive(Clone, Debug)]

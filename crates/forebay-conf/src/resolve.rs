@@ -56,11 +56,12 @@ use crate::error::Problem;
 use crate::file::{At, File};
 use crate::hosts::HostDirectories;
 use crate::merge::AllFilled;
-use crate::plan::{Action, Listen, Plan, Upstream, ValueMap};
+use crate::plan::{Action, Geo, Listen, Plan, Upstream, ValueMap};
 use crate::source::{SourceFile, Sources};
 
 use path::directory;
 use peer::{backend, listen};
+use template::Known;
 
 /// A resolved value, or the problem with the value that the user typed.
 pub(crate) type Resolution<T> = Result<T, Problem>;
@@ -75,6 +76,8 @@ pub(crate) struct Context<'a> {
     groups: BTreeMap<String, Arc<Upstream>>,
     /// The tables [map.NAME] by name.
     maps: BTreeMap<String, Arc<ValueMap>>,
+    /// The databases of countries and autonomous systems.
+    geo: Option<Arc<Geo>>,
     /// The directories whose entries are hosts (`hosts_from`).
     host_directories: Vec<PathBuf>,
 }
@@ -82,7 +85,14 @@ pub(crate) struct Context<'a> {
 impl<'a> Context<'a> {
     /// Returns the context for the values of these sources.
     pub fn new(sources: &'a Sources, filled: &'a AllFilled) -> Self {
-        Self { sources, filled, groups: BTreeMap::new(), maps: BTreeMap::new(), host_directories: Vec::new() }
+        Self {
+            sources,
+            filled,
+            groups: BTreeMap::new(),
+            maps: BTreeMap::new(),
+            geo: None,
+            host_directories: Vec::new(),
+        }
     }
 
     /// Returns the absolute base directory of relative paths at this position of the configuration.
@@ -93,6 +103,11 @@ impl<'a> Context<'a> {
     /// Returns the number of the line at a position in its file, from 1.
     fn line(&self, position: usize) -> usize {
         self.sources.line(position)
+    }
+
+    /// Returns the placeholders that all texts of routes and applications may have.
+    fn known(&self) -> Known<'_> {
+        Known { captures: &[], maps: &self.maps, geo: self.geo.as_ref() }
     }
 
     /// Returns the directory of `hosts_from` that contains the root of a site.
@@ -133,6 +148,7 @@ pub(crate) fn resolve(
     }
     let mut problems = Vec::new();
 
+    context.geo = keep(server::geo(&context, &file.server), &mut problems).flatten();
     let server = keep(server::server(&context, &file.server), &mut problems);
     let log = keep(log::log(&context, file), &mut problems);
     let mut apps = BTreeMap::new();

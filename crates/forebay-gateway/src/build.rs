@@ -24,8 +24,8 @@ use forebay_net::counters::{RouteCounters, RouteLabels, RouteRegistry};
 use forebay_net::log::ErrorLog;
 use forebay_net::thread::Thread;
 use forebay_origin::access::{
-    ConcurrencyLimiter, DigestUsers, HashQueue, KeyError, PasswordChecks, RateLimiter, TokenKeys, Users, UsersError,
-    checks_at_once, random_key,
+    ConcurrencyLimiter, DigestUsers, HashQueue, KeyError, PasswordChecks, RateLimiter, TokenKeys,
+    Users, UsersError, checks_at_once, random_key,
 };
 use forebay_origin::apps::definition::Definition;
 use forebay_origin::apps::running::RunningApp;

@@ -11,8 +11,8 @@ use std::time::Duration;
 use crate::limit::{Limit, PerLimit};
 use crate::timing::Step;
 
-pub use top::{KINDS, Top, TopTimes, heaviest};
 pub use routes::{RouteCounters, RouteLabels, RouteRegistry, RouteTotals};
+pub use top::{KINDS, Top, TopTimes, heaviest};
 
 /// Upper bounds of the histogram buckets, in microseconds.
 pub const BUCKETS: [u64; 14] = [

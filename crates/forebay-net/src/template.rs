@@ -183,6 +183,15 @@ impl Request {
                     (Some(trace), _) => trace.append_span_id(out),
                 };
             }
+            Placeholder::Country(geo) => {
+                let code = self.client.ip().and_then(|client| geo.country(client));
+                return out
+                    .extend(code.unwrap_or_default().into_iter().filter(u8::is_ascii_uppercase));
+            }
+            Placeholder::Asn(geo) => {
+                let number = self.client.ip().and_then(|client| geo.asn(client));
+                return number.map_or((), |number| encode::decimal(out, number.into()));
+            }
             Placeholder::TlsSubject => self.certificate_subject().as_bytes().into(),
             Placeholder::Capture(group) => self.captures.of(*group).into(),
             Placeholder::Header(name) => self.joined_field(name),

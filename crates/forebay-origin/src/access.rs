@@ -51,10 +51,9 @@ use forebay_wire::ClientAddress;
 use forebay_wire::http1::encode;
 use sha2::{Digest as _, Sha256};
 
-pub use concurrency::ConcurrencyLimiter;
-pub use challenge::{applies as challenges, random_key};
 use challenge::{Challenger, Task};
 pub use challenge::{applies as challenges, random_key};
+pub use concurrency::ConcurrencyLimiter;
 use digest::DigestCheck;
 pub use digest_users::{Algorithm, DigestUsers};
 pub use forward::ForwardAuth;
@@ -243,7 +242,17 @@ impl Guarded {
         let challenger = access.challenge.clone();
         let challenger =
             challenger.map(|settings| Box::new(Challenger::new(settings, state.challenge_key)));
-        Self { thread, access, logins, forward: state.forward, removed, challenger, crawlers: state.crawlers, limits, concurrency }
+        Self {
+            thread,
+            access,
+            logins,
+            forward: state.forward,
+            removed,
+            challenger,
+            crawlers: state.crawlers,
+            limits,
+            concurrency,
+        }
     }
 
     /// Decides as far as possible without waiting. Returns an error for an external request to an

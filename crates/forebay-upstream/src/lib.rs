@@ -30,6 +30,6 @@ mod upstream;
 
 pub use upstream::announce;
 pub use upstream::{
-    Attempts, Backend, BackendOptions, Balancing, BodyAtHand, Checker, Endpoint, Group,
-    Crawlers, HealthCheck, IdlePools, Names, PendingConnections, Permits, Tallies, Upstream, wait_for_names,
+    Attempts, Backend, BackendOptions, Balancing, BodyAtHand, Checker, Crawlers, Endpoint, Group,
+    HealthCheck, IdlePools, Names, PendingConnections, Permits, Tallies, Upstream, wait_for_names,
 };

@@ -24,7 +24,8 @@ pub(crate) async fn checkout(
 ) -> Result<Lease, Unavailable> {
     loop {
         let mark = Mark::new();
-        let taken = shared.pool.take(thread, shared.spec.queue, mark, (&client, || message(mark)))?;
+        let taken =
+            shared.pool.take(thread, shared.spec.queue, mark, (&client, || message(mark)))?;
         let given = await_turn(shared, taken, mark, thread).await?;
         if given.has_request {
             return Ok(Lease::of_begun(shared.clone(), given.worker, mark));

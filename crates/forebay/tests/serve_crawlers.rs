@@ -66,9 +66,9 @@ fn reply_to(query: &[u8]) -> Option<Vec<u8>> {
             let address: Vec<_> = labels.iter().take(4).rev().map(String::as_str).collect();
             let name = NAMES.iter().find(|(known, _)| *known == address.join("."));
             name.map(|(_, name)| {
-                let parts = name.split('.').flat_map(|part| {
-                    std::iter::once(part.len() as u8).chain(part.bytes())
-                });
+                let parts = name
+                    .split('.')
+                    .flat_map(|part| std::iter::once(part.len() as u8).chain(part.bytes()));
                 parts.chain([0]).collect()
             })
         }

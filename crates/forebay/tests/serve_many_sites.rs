@@ -19,9 +19,8 @@ fn a_site_appears_and_disappears_with_its_directory() {
          [[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\nrespond = \"default\"\n",
     );
     let get = |host: &str| {
-        let reply = forebay.ask(format!(
-            "GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
-        ));
+        let reply =
+            forebay.ask(format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"));
         reply.text().to_owned()
     };
     assert_eq!(get("a.example"), "a");

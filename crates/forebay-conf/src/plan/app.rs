@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{HostField, Template};
 use super::secret::Secret;
+use super::{HostField, Template};
 
 /// An application that Forebay starts and supervises.
 #[derive(Clone, Debug)]

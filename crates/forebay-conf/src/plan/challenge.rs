@@ -42,12 +42,10 @@ impl Crawler {
     /// that Google rents out has one.
     fn signs(self) -> (&'static [&'static str], &'static [&'static str]) {
         match self {
-            Self::Googlebot => {
-                (&["Googlebot", "GoogleOther", "Google-InspectionTool", "Storebot-Google"], &[
-                    ".googlebot.com",
-                    ".google.com",
-                ])
-            }
+            Self::Googlebot => (
+                &["Googlebot", "GoogleOther", "Google-InspectionTool", "Storebot-Google"],
+                &[".googlebot.com", ".google.com"],
+            ),
             Self::Bingbot => (&["bingbot"], &[".search.msn.com"]),
             Self::Applebot => (&["Applebot"], &[".applebot.apple.com"]),
             Self::Yandexbot => (&["Yandex"], &[".yandex.ru", ".yandex.net", ".yandex.com"]),

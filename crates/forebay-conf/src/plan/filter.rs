@@ -96,6 +96,8 @@ pub(crate) fn is_plain(value: &Placeholder) -> bool {
             | Placeholder::RequestedPort
             | Placeholder::Client
             | Placeholder::ClientPort
+            | Placeholder::Country(_)
+            | Placeholder::Asn(_)
             | Placeholder::RequestId
     )
 }

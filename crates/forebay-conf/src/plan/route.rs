@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Action, BandwidthLimit, Cache, Challenge, Clients, Compress, ConcurrencyLimit, Cors, ErrorPages, Filters, Fingerprint,
-    ForwardAuth, Inherited, Jwt, LogFile, Maintenance, Matcher, Mirror, RateLimit, ReplyField,
-    RequestField, Rewrite, RouteTimeouts, Satisfy, SignedUrl, Upstream,
+    Action, BandwidthLimit, Cache, Challenge, Clients, Compress, ConcurrencyLimit, Cors,
+    ErrorPages, Filters, Fingerprint, ForwardAuth, Inherited, Jwt, LogFile, Maintenance, Matcher,
+    Mirror, RateLimit, ReplyField, RequestField, Rewrite, RouteTimeouts, Satisfy, SignedUrl,
+    Upstream,
 };
 
 /// A route: conditions on requests, and the action that answers matching requests.

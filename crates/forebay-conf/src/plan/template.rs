@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::Regex;
+use super::{Geo, Regex};
 
 /// A text with placeholders.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,6 +64,10 @@ pub enum Placeholder {
     SpanId,
     /// `{tls.subject}`: the subject of the client's certificate; empty without one.
     TlsSubject,
+    /// `{country}`: the code of the client's country; empty if it is unknown.
+    Country(Arc<Geo>),
+    /// `{asn}`: the number of the client's autonomous system; empty if it is unknown.
+    Asn(Arc<Geo>),
     /// `{NAME}`: a named group of the route's `path_regex`, by its number from 0.
     Capture(usize),
     /// `{header.NAME}`: the value of a request field. The values of several fields with this name
@@ -88,6 +92,8 @@ pub struct Scope<'a> {
     pub captures: &'a [String],
     /// The tables [map.NAME].
     pub maps: Option<&'a BTreeMap<String, Arc<ValueMap>>>,
+    /// The databases of {country} and {asn}.
+    pub geo: Option<&'a Arc<Geo>>,
     /// True for an error page. Such a page may also use `{status}` and `{reason}`, and unknown
     /// placeholders in it are text.
     pub is_page: bool,
@@ -211,6 +217,8 @@ impl fmt::Display for Template {
                 Placeholder::Header(name) => write!(f, "{{header.{name}}}")?,
                 Placeholder::Cookie(name) => write!(f, "{{cookie.{name}}}")?,
                 Placeholder::Parameter(name) => write!(f, "{{query.{name}}}")?,
+                Placeholder::Country(_) => f.write_str("{country}")?,
+                Placeholder::Asn(_) => f.write_str("{asn}")?,
                 Placeholder::Map(map) => write!(f, "{{map.{}}}", map.name)?,
                 fixed => {
                     let mut names = NAMES.iter().chain(&OF_PAGES);
@@ -317,6 +325,11 @@ fn placeholder(name: &str, scope: Scope<'_>) -> Option<Placeholder> {
     if let Some((_, value)) = fixed.find(|(fixed, _)| *fixed == name) {
         return Some(value.clone());
     }
+    match (name, scope.geo) {
+        ("country", Some(geo)) => return Some(Placeholder::Country(geo.clone())),
+        ("asn", Some(geo)) => return Some(Placeholder::Asn(geo.clone())),
+        _ => {}
+    }
     let (kind, parameter) = name.split_once('.').filter(|(_, parameter)| !parameter.is_empty())?;
     let parameter = parameter.to_owned();
     match kind {
@@ -330,7 +343,8 @@ fn placeholder(name: &str, scope: Scope<'_>) -> Option<Placeholder> {
 
 /// Returns true if a group of a `path_regex` cannot have this name, because a placeholder has it.
 pub(crate) fn is_taken(name: &str) -> bool {
-    NAMES.iter().chain(&OF_PAGES).any(|(taken, _)| *taken == name)
+    matches!(name, "country" | "asn")
+        || NAMES.iter().chain(&OF_PAGES).any(|(taken, _)| *taken == name)
 }
 
 #[cfg(test)]

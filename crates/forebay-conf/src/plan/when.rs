@@ -1,6 +1,9 @@
 //! Conditions of a route on parts of a request other than its path.
 
-use super::{Clients, Regex};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::{Clients, Geo, Regex};
 
 /// Conditions on a request. The request must meet all of them, and must fail at least one condition
 /// of `not`.
@@ -16,6 +19,8 @@ pub struct When {
     pub query: Vec<(String, ValueTest)>,
     /// The client must be one of these. If empty, any client is accepted.
     pub clients: Vec<Clients>,
+    /// The client must be in one of these places. `None`: any client is accepted.
+    pub places: Option<Places>,
     /// True if the client must use TLS, false if it must not. `None`: both are accepted.
     pub https: Option<bool>,
     /// A condition on the subject of the client's certificate, which the site has verified.
@@ -30,6 +35,30 @@ pub struct When {
     pub is_rule: bool,
     /// True if the route refuses every request that it takes.
     pub refuses: bool,
+}
+
+/// Countries and autonomous systems of clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// The databases.
+    pub geo: Arc<Geo>,
+    /// Codes of countries. If empty, any country is accepted.
+    pub countries: Vec<[u8; 2]>,
+    /// Numbers of autonomous systems. If empty, any number is accepted.
+    pub asns: Vec<u32>,
+}
+
+impl Places {
+    /// Returns true if the address is in one of the countries and in one of the autonomous systems.
+    /// False for a client without an address.
+    pub fn contain(&self, client: Option<IpAddr>) -> bool {
+        let Some(client) = client else { return false };
+        let is_in_country = self.countries.is_empty()
+            || self.geo.country(client).is_some_and(|code| self.countries.contains(&code));
+        is_in_country
+            && (self.asns.is_empty()
+                || self.geo.asn(client).is_some_and(|number| self.asns.contains(&number)))
+    }
 }
 
 /// A variable of nginx. Forebay computes the value as nginx does, so a missing value is empty.

@@ -9,7 +9,7 @@ use super::mod_perl::{mod_perl, preload};
 use super::path::{directory, file, interpreter};
 use super::process::{LEAST_MEMORY, at_least, cgroup, limits, max_processes, watch};
 use super::program::program;
-use super::template::{Known, shared_key};
+use super::template::shared_key;
 use super::upstream::sticky_cookie;
 use super::value::{
     no_control, optional_time_above_zero, required, size_or_unlimited, text, time_above_zero,
@@ -69,7 +69,7 @@ pub(super) fn app(
         },
         fair: match &typed.fair {
             Some(at) if at.is_empty() => Template::of(Vec::new()),
-            Some(at) => shared_key(at, Known { captures: &[], maps: &context.maps })?,
+            Some(at) => shared_key(at, context.known())?,
             None => Template::of(vec![TemplatePart::Value(Placeholder::Client)]),
         },
         queue_timeout: time_above_zero(&typed.queue_timeout, Duration::from_secs(10))?,

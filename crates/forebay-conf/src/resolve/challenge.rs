@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::Resolution;
 use super::effect::no_effect;
 use super::signed_url::secret;
 use super::value::{optional_time, time_above_zero, within};
 use super::when::when;
+use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, BoolOr, OneOrMany};
 use crate::plan::{Challenge, Crawler};
@@ -20,7 +20,10 @@ const MAX_LIFETIME: Duration = Duration::from_secs(400 * 24 * 3600);
 const MAX_DELAY: Duration = Duration::from_secs(600);
 
 /// Returns `None` for `challenge = false`.
-pub(super) fn challenge(typed: &At<BoolOr<file::Challenge>>) -> Resolution<Option<Challenge>> {
+pub(super) fn challenge(
+    context: &Context<'_>,
+    typed: &At<BoolOr<file::Challenge>>,
+) -> Resolution<Option<Challenge>> {
     let defaults = file::Challenge::default();
     let typed = match &typed.value {
         BoolOr::Bool(false) => return Ok(None),
@@ -44,7 +47,7 @@ pub(super) fn challenge(typed: &At<BoolOr<file::Challenge>>) -> Resolution<Optio
         return Err(Problem::new(&at.span, "browsers keep a cookie for at most 400 days")
             .help("give at most \"400d\""));
     }
-    let mut when = typed.when.as_ref().map(when).transpose()?.map(Box::new);
+    let mut when = typed.when.as_ref().map(|at| when(context, at)).transpose()?.map(Box::new);
     if let Some(when) = &mut when {
         when.is_rule = true;
     }

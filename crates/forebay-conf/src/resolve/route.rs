@@ -48,10 +48,10 @@ pub(super) fn route(
     typed: &At<Table<file::Route>>,
     of_site: &OfSite,
 ) -> Resolution<Route> {
-    let matcher = matcher(typed)?;
+    let matcher = matcher(context, typed)?;
     let names = matcher.regex.iter().flat_map(|regex| regex.names().map(str::to_owned));
     let captures: Vec<_> = names.collect();
-    let known = Known { captures: &captures, maps: &context.maps };
+    let known = Known { captures: &captures, ..context.known() };
     let action = action(context, file, typed, known)?;
     let access = access(context, file, typed, known)?;
     let mut matcher = Matcher { allows_path_info: runs_scripts(file, &action), ..matcher };
@@ -155,7 +155,7 @@ fn access(
         rate_limits: rate_limits(&typed.rate_limit, known)?,
         concurrency_limits: concurrency_limits(&typed.concurrency_limit, known)?,
         signed_url: typed.signed_url.as_ref().map(|at| signed_url(at, known)).transpose()?,
-        challenge: typed.challenge.as_ref().map(challenge).transpose()?.flatten(),
+        challenge: typed.challenge.as_ref().map(|at| challenge(context, at)).transpose()?.flatten(),
         allow_methods: methods(&typed.allow_methods)?,
         open_methods: methods(&typed.open_methods)?,
         internal: typed.internal.as_ref().is_some_and(|at| at.value),
@@ -539,7 +539,7 @@ fn needs_program(span: &Range<usize>, key: &str, beside: &str) -> Problem {
 }
 
 /// Checks the conditions that select the route.
-fn matcher(typed: &file::Route) -> Resolution<Matcher> {
+fn matcher(context: &Context<'_>, typed: &file::Route) -> Resolution<Matcher> {
     let mut matcher = Matcher::default();
     for at in [&typed.path, &typed.paths].into_iter().flatten() {
         not_empty(at)?;
@@ -568,7 +568,7 @@ fn matcher(typed: &file::Route) -> Resolution<Matcher> {
         matcher.methods = at.items().iter().map(method).collect::<Resolution<_>>()?;
     }
     matcher.regex = typed.path_regex.as_ref().map(path_regex).transpose()?;
-    matcher.when = typed.when.as_ref().map(when).transpose()?.map(Box::new);
+    matcher.when = typed.when.as_ref().map(|at| when(context, at)).transpose()?.map(Box::new);
     Ok(matcher)
 }
 

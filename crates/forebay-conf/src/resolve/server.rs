@@ -1,16 +1,18 @@
 //! Resolves `[server]`.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use super::effect::no_effect;
-use super::path::{directory, path};
+use super::path::{directory, file as existing_file, path};
 use super::peer::{host, listen, socket_address};
 use super::store::store;
 use super::value::{no_control, size, size_or_unlimited, text, time, time_above_zero, within};
 use super::{Context, Resolution};
-use crate::error::Problem;
+use crate::error::{Problem, reason};
 use crate::file::{self, At, NumberOrText, OneOrMany};
-use crate::plan::{CacheDisk, HostPattern, Limits, Listen, Server, SocketAccess, Timeouts};
+use crate::files;
+use crate::plan::{CacheDisk, Geo, HostPattern, Limits, Listen, Server, SocketAccess, Timeouts};
 
 /// Checks `[server]` and adds the defaults.
 pub(super) fn server(context: &Context<'_>, typed: &file::Server) -> Resolution<Server> {
@@ -39,6 +41,33 @@ pub(super) fn server(context: &Context<'_>, typed: &file::Server) -> Resolution<
         grace: time(&typed.grace, default.grace)?,
         drain_delay: time(&typed.drain_delay, default.drain_delay)?,
     })
+}
+
+/// Reads the databases of `geo`.
+pub(super) fn geo(context: &Context<'_>, typed: &file::Server) -> Resolution<Option<Arc<Geo>>> {
+    /// The largest size of a database in bytes. Those of cities have about 120 MB.
+    const MAX_SIZE: u64 = 512 * 1024 * 1024;
+    let Some(at) = &typed.geo else { return Ok(None) };
+    let items = at.items();
+    if items.is_empty() {
+        return Err(Problem::new(&at.span, "this list is empty")
+            .help("name a database, such as \"GeoLite2-Country.mmdb\", or leave the key out"));
+    }
+    let read = |item: &At<&String>| {
+        let path = existing_file(context, item)?;
+        let bytes = files::read(&path, MAX_SIZE).map_err(|error| {
+            Problem::new(&item.span, format!("cannot read {}: {}", path.display(), reason(&error)))
+                .help("check its permissions")
+        })?;
+        Ok((path.display().to_string(), bytes))
+    };
+    let databases = items.iter().map(read).collect::<Resolution<Vec<_>>>()?;
+    let opened = Geo::open(databases).map_err(|(number, why)| {
+        let message = format!("this database cannot be used: {why}");
+        Problem::new(&items[number].span, message)
+            .help("it must be whole and in the MMDB format: download it again")
+    })?;
+    Ok(Some(Arc::new(opened)))
 }
 
 /// Returns the memory for stored replies in bytes, or `None` if the user typed no size. The

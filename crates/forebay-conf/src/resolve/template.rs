@@ -8,7 +8,7 @@ use super::value::text;
 use crate::error::Problem;
 use crate::file::At;
 use crate::plan::{
-    Placeholder, Rewrite, Scope, Template, TemplatePart, UnknownPlaceholder, ValueMap,
+    Geo, Placeholder, Rewrite, Scope, Template, TemplatePart, UnknownPlaceholder, ValueMap,
 };
 use crate::suggest::nearest;
 
@@ -19,12 +19,19 @@ pub(super) struct Known<'a> {
     pub captures: &'a [String],
     /// The tables [map.NAME].
     pub maps: &'a BTreeMap<String, Arc<ValueMap>>,
+    /// The databases of {country} and {asn}.
+    pub geo: Option<&'a Arc<Geo>>,
 }
 
 /// Parses a template. `typed` is the value of the configuration that contains the template.
 pub(super) fn template<T>(text: &str, typed: &At<T>, known: Known<'_>) -> Resolution<Template> {
-    let scope = Scope { captures: known.captures, maps: Some(known.maps), is_page: false };
+    let scope =
+        Scope { captures: known.captures, maps: Some(known.maps), geo: known.geo, is_page: false };
     Template::parse(text, scope).map_err(|UnknownPlaceholder(name)| {
+        if matches!(&*name, "country" | "asn") {
+            return Problem::new(&typed.span, "no database knows where clients are")
+                .help("name one in [server]: geo = \"GeoLite2-Country.mmdb\"");
+        }
         let problem = Problem::new(&typed.span, format!("there is no placeholder \"{{{name}}}\""));
         let mut names: Vec<&str> = Placeholder::names().collect();
         names.extend(known.captures.iter().map(String::as_str));
@@ -37,7 +44,7 @@ pub(super) fn template<T>(text: &str, typed: &At<T>, known: Known<'_>) -> Resolu
         .help(
             "there are {client}, {client_port}, {scheme}, {host}, {port}, {method}, {path}, \
              {query}, {uri}, {rest}, {prefix}, {user}, {request_id}, {trace_id}, {span_id}, \
-             {tls.subject}, {header.NAME}, {cookie.NAME}, {query.NAME}, {map.NAME} of a table \
+             {tls.subject}, {country}, {asn}, {header.NAME}, {cookie.NAME}, {query.NAME}, {map.NAME} of a table \
              [map.NAME] and the groups of `path_regex`; for a brace before a \
              letter write {{",
         )

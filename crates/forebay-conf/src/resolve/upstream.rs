@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::effect::no_effect;
-use super::template::{Known, template};
+use super::template::template;
 use super::tls::backend_tls;
 use super::value::{is_token, optional_time_above_zero, required, text, time_above_zero, within};
 use super::{Context, MOST_PROBLEMS, Resolution, keep};
@@ -377,7 +377,7 @@ fn upstream(
 /// Returns the text whose hash selects a server. Returns `None` without `balance = "hash"`, and an
 /// error for `hash_key` without `balance = "hash"`.
 fn hash_key(context: &Context<'_>, keys: &Keys<'_>) -> Resolution<Option<Template>> {
-    let known = Known { captures: &[], maps: &context.maps };
+    let known = context.known();
     let balance = keys.balance.as_ref().filter(|at| matches!(at.value, file::Balance::Hash));
     match (keys.hash_key, balance) {
         (Some(at), None) => Err(no_effect(

@@ -79,5 +79,5 @@ fn value_map(name: &str, typed: &At<Table<file::ValueMap>>) -> Resolution<ValueM
 /// Parses a text of a table [map.NAME]. The text may have placeholders, but no groups of
 /// `path_regex` and no {map.NAME}.
 fn parse<T>(typed: &str, at: &At<T>) -> Resolution<Template> {
-    template(typed, at, Known { captures: &[], maps: &BTreeMap::new() })
+    template(typed, at, Known { captures: &[], maps: &BTreeMap::new(), geo: None })
 }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::Resolution;
 use super::peer::clients;
 use super::value::{is_token, method, no_control, text};
+use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, OneOrMany, Table, Values};
-use crate::plan::{Regex, ValuePattern, ValueTest, Variable, When, is_taken};
+use crate::plan::{Places, Regex, ValuePattern, ValueTest, Variable, When, is_taken};
 
 /// Compiles a regular expression for paths. Its named groups become placeholders of the route.
 pub(super) fn path_regex(typed: &At<String>) -> Resolution<Regex> {
@@ -50,12 +50,16 @@ pub(super) fn regex<T>(typed: &str, at: &At<T>) -> Resolution<Regex> {
     Regex::new(pattern, ignores_case).map_err(problem)
 }
 
-pub(super) fn when(typed: &At<Table<file::When>>) -> Resolution<When> {
-    conditions(typed, true)
+pub(super) fn when(context: &Context<'_>, typed: &At<Table<file::When>>) -> Resolution<When> {
+    conditions(context, typed, true)
 }
 
 /// Checks the conditions of `when`. They may contain `not`, but not within another `not`.
-fn conditions(typed: &At<Table<file::When>>, may_negate: bool) -> Resolution<When> {
+fn conditions(
+    context: &Context<'_>,
+    typed: &At<Table<file::When>>,
+    may_negate: bool,
+) -> Resolution<When> {
     let list = |typed: &Option<At<OneOrMany<String>>>| {
         let Some(at) = typed else { return Ok(Vec::new()) };
         match at.items() {
@@ -68,7 +72,7 @@ fn conditions(typed: &At<Table<file::When>>, may_negate: bool) -> Resolution<Whe
             return Err(Problem::new(&at.span, "`not` within `not`")
                 .help("write the conditions without either"));
         }
-        Some(at) => Some(Box::new(conditions(at, false)?)),
+        Some(at) => Some(Box::new(conditions(context, at, false)?)),
         None => None,
     };
     let methods: Vec<At<String>> = list(&typed.method)?;
@@ -79,6 +83,7 @@ fn conditions(typed: &At<Table<file::When>>, may_negate: bool) -> Resolution<Whe
         cookies: tests(&typed.cookie, "cookie")?,
         query: tests(&typed.query, "parameter")?,
         clients: addresses.iter().map(clients).collect::<Resolution<_>>()?,
+        places: places(context, typed)?,
         https: typed.scheme.as_ref().map(|at| matches!(at.value, file::Scheme::Https)),
         certificate: typed.client_certificate.as_ref().map(test).transpose()?,
         variables: typed.variable.iter().map(variable).collect::<Resolution<_>>()?,
@@ -93,6 +98,33 @@ fn conditions(typed: &At<Table<file::When>>, may_negate: bool) -> Resolution<Whe
             .help("name one, such as method = \"GET\", or leave the key out"));
     }
     Ok(when)
+}
+
+/// Checks `country` and `asn`. Returns `None` if both are missing.
+fn places(context: &Context<'_>, typed: &file::When) -> Resolution<Option<Places>> {
+    let country = typed.country.as_ref().map(|at| &at.span);
+    let Some(span) = country.or(typed.asn.as_ref().map(|at| &at.span)) else { return Ok(None) };
+    let code = |at: &At<&String>| {
+        let code: Option<[u8; 2]> = at.value.to_ascii_uppercase().as_bytes().try_into().ok();
+        code.filter(|code| code.iter().all(u8::is_ascii_uppercase)).ok_or_else(|| {
+            Problem::new(&at.span, format!("\"{}\" is not the code of a country", at.value))
+                .help("write two letters, such as \"DE\"")
+        })
+    };
+    let countries = typed.country.as_ref().map(At::items);
+    let asns = typed.asn.as_ref().map(At::items);
+    if countries.as_ref().is_some_and(Vec::is_empty) || asns.as_ref().is_some_and(Vec::is_empty) {
+        return Err(empty(span));
+    }
+    let geo = context.geo.clone().ok_or_else(|| {
+        Problem::new(span, "no database knows where clients are")
+            .help("name one in [server]: geo = \"GeoLite2-Country.mmdb\"")
+    })?;
+    Ok(Some(Places {
+        geo,
+        countries: countries.unwrap_or_default().iter().map(code).collect::<Resolution<_>>()?,
+        asns: asns.unwrap_or_default().iter().map(|at| *at.value).collect(),
+    }))
 }
 
 fn tests(typed: &BTreeMap<String, At<Values>>, what: &str) -> Resolution<Vec<(String, ValueTest)>> {

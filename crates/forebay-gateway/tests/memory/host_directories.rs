@@ -69,10 +69,31 @@ fn hostile_hosts_reach_no_directory() {
     std::fs::write(outside.join("index.html"), "outside").unwrap();
     in_memory(&text, async |world| {
         for host in [
-            "..", ".", "../a.example", "a.example/..", "a.example/../a.example", "..%2fa.example",
-            "%2e%2e", "a.example%2f..", "a.example\\..", ".git", "lost+found", "b.example", "-x",
-            "y-", "a..b", "_dmarc.a", "*", "{host}", "", "a.example\u{0}", "[::1]", "a.example@x",
-            "x@a.example", "a.example:..", "secret.txt",
+            "..",
+            ".",
+            "../a.example",
+            "a.example/..",
+            "a.example/../a.example",
+            "..%2fa.example",
+            "%2e%2e",
+            "a.example%2f..",
+            "a.example\\..",
+            ".git",
+            "lost+found",
+            "b.example",
+            "-x",
+            "y-",
+            "a..b",
+            "_dmarc.a",
+            "*",
+            "{host}",
+            "",
+            "a.example\u{0}",
+            "[::1]",
+            "a.example@x",
+            "x@a.example",
+            "a.example:..",
+            "secret.txt",
         ] {
             let (status, body) = get(world, host, "/").await;
             assert!(status == 400 || body == "default", "{host}: {status} {body}");

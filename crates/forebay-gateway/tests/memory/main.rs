@@ -73,6 +73,7 @@ mod mirrors;
 mod mounts;
 mod odd_replies;
 mod on_demand;
+mod places;
 mod proxied;
 mod proxied_fields;
 mod rate_limits;

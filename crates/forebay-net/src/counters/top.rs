@@ -162,7 +162,10 @@ mod tests {
         assert_eq!(networks[0].0, "192.0.2.0/24");
         assert_eq!(agents[0].0, "heavy");
         assert_eq!(paths.iter().map(|(path, _)| &**path).collect::<Vec<_>>(), ["/blame", "/x"]);
-        assert_eq!(paths[0].1, TopTimes { time_us: 5_000_000, queue_us: 2_500_000, requests: 5000 });
+        assert_eq!(
+            paths[0].1,
+            TopTimes { time_us: 5_000_000, queue_us: 2_500_000, requests: 5000 }
+        );
     }
 
     #[test]

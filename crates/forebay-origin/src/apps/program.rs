@@ -184,7 +184,9 @@ impl ProgramApp {
             exchange.enter(Step::Connect);
             let permit = self
                 .program
-                .checkout_at(self.wanted(&exchange.request), || self.turns.client(&exchange.request))
+                .checkout_at(self.wanted(&exchange.request), || {
+                    self.turns.client(&exchange.request)
+                })
                 .await
                 .map_err(unavailable)?;
             let client = self.client(&permit);

@@ -90,9 +90,8 @@ impl Crawlers {
 
     fn known(&self, client: IpAddr, crawler: Crawler) -> Option<bool> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_in = |of: &Known| {
-            of.get(&(client, crawler)).is_some_and(|until| Instant::now() < *until)
-        };
+        let is_in =
+            |of: &Known| of.get(&(client, crawler)).is_some_and(|until| Instant::now() < *until);
         let [verified, refuted] = &*known;
         if is_in(verified) { Some(true) } else { is_in(refuted).then_some(false) }
     }

@@ -53,7 +53,9 @@ pub(super) async fn client(shared: Arc<AppShared>, plan: ClientPlan, attempts: A
             let message = control::message(&block, Body::Bytes(&body), mark);
             message.filter(|_| plan.may_be_prefetched)
         };
-        let Ok(mut lease) = checkout(&shared, plan.thread, || plan.client, message).await else { return };
+        let Ok(mut lease) = checkout(&shared, plan.thread, || plan.client, message).await else {
+            return;
+        };
         if plan.changes_its_mind {
             return;
         }

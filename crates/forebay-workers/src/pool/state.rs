@@ -233,8 +233,7 @@ impl PoolState {
         };
         let nearby = || self.waiters.requests().iter().take(NEARBY.min(self.waiters.peers()));
         let front_waits = is_urgent && self.waiters.requests().front().is_some_and(waits_long);
-        if front_waits
-            || nearby().find(|first| first.thread == busy.thread).is_some_and(waits_long)
+        if front_waits || nearby().find(|first| first.thread == busy.thread).is_some_and(waits_long)
         {
             return;
         }

@@ -427,7 +427,9 @@ mod tests {
         let place = ProcessAddress::Unix("/nowhere".into());
         pool.add(Arc::new(Instance::new(1, (place, None), 0, u64::MAX)));
         pool.serve(1);
-        let Ok(Taken::Permit(permit)) = pool.take(1, None, || 0) else { panic!("the permit is free") };
+        let Ok(Taken::Permit(permit)) = pool.take(1, None, || 0) else {
+            panic!("the permit is free")
+        };
         permit.was_silent(Duration::ZERO);
         drop(permit);
         assert!(matches!(pool.take(1, None, || 0), Ok(Taken::Wait(_))));
@@ -454,11 +456,13 @@ mod tests {
         for _ in 0..200 {
             let some_id = fastrand::u64(0..=last_id);
             match fastrand::u32(..12) {
-                0..5 => match pool.take(4, fastrand::bool().then_some(some_id), || fastrand::u64(..3)) {
-                    Ok(Taken::Permit(permit)) => held.push(permit),
-                    Ok(Taken::Wait(turn)) => turns.push(turn),
-                    Err(why) => assert_ne!(why, Unavailable::ShuttingDown),
-                },
+                0..5 => {
+                    match pool.take(4, fastrand::bool().then_some(some_id), || fastrand::u64(..3)) {
+                        Ok(Taken::Permit(permit)) => held.push(permit),
+                        Ok(Taken::Wait(turn)) => turns.push(turn),
+                        Err(why) => assert_ne!(why, Unavailable::ShuttingDown),
+                    }
+                }
                 5..8 if !held.is_empty() => drop(held.swap_remove(fastrand::usize(..held.len()))),
                 8 if !turns.is_empty() => drop(turns.swap_remove(fastrand::usize(..turns.len()))),
                 9 => {
