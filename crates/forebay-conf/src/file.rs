@@ -393,19 +393,6 @@ pub enum ErrorFormat {
     Json,
 }
 
-/// The request fields that trusted proxies write about clients.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ForwardedFields {
-    /// Either kind of field, or both kinds if they agree.
-    Either,
-    /// X-Forwarded-For and X-Forwarded-Proto.
-    #[serde(rename = "x-forwarded")]
-    XForwarded,
-    /// Forwarded (RFC 7239).
-    Forwarded,
-}
-
 /// The treatment of paths that contain %2F, a backslash or %5C.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -485,13 +472,17 @@ pub struct Site {
     /// precedence over the keys in [defaults].
     pub defaults: Option<At<Table<RouteKeys>>>,
     /// Addresses or networks ("10.0.0.0/8") of proxies. Forebay believes their X-Forwarded-For,
-    /// X-Forwarded-Proto and Forwarded. Use "unix" for proxies that connect to a unix: socket.
-    /// Default: none.
+    /// X-Forwarded-Proto and Forwarded. Use "unix" for proxies that connect to a unix: socket. A path
+    /// such as "/etc/forebay/proxies.txt", an https:// or http:// URL, or the name of a CDN such as
+    /// "cloudflare" stands for a list of networks, which is read again while the server runs. Default:
+    /// none.
     pub trusted_proxies: Option<At<OneOrMany<String>>>,
-    /// The fields that trusted proxies write. Forebay ignores the others of X-Forwarded-For,
-    /// X-Forwarded-Proto and Forwarded, because the client may have sent them. Default: "either",
-    /// which refuses a request whose fields contradict each other.
-    pub forwarded: Option<At<ForwardedFields>>,
+    /// The fields that trusted proxies write: "x-forwarded", "forwarded" (RFC 7239), or the name of the
+    /// field with the client's address, such as "CF-Connecting-IP" or "X-Real-IP". Forebay ignores the
+    /// others of X-Forwarded-For, X-Forwarded-Proto and Forwarded, because the client may have sent
+    /// them; X-Forwarded-Proto counts beside a field that you name. Default: "either", which refuses a
+    /// request whose fields contradict each other.
+    pub forwarded: Option<At<String>>,
     /// Expects a PROXY header (version 1 or 2) at the start of each connection, and closes
     /// connections without one. If `trusted_proxies` is set, only those proxies may connect.
     /// Default: false.

@@ -25,6 +25,7 @@ mod listing;
 mod log;
 mod mirror;
 mod moved;
+mod networks;
 mod pages;
 mod pattern;
 mod peer;
@@ -45,6 +46,7 @@ mod when;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::source::SourceFile;
@@ -80,6 +82,7 @@ pub use log::{
 };
 pub use mirror::Mirror;
 pub use moved::{Moved, MovedEntries, MovedPages};
+pub use networks::{MAX_LIST_BYTES, NetworkList, NetworkSource, NetworkUrl};
 pub use pages::{Cors, ErrorPages, Maintenance, OriginPattern, Page, PageKind, Statuses};
 pub use pattern::{
     HostPattern, MAX_HEADS, Match, Matcher, PathPattern, ends_in_any_case, looks_like_file_name,
@@ -365,6 +368,8 @@ pub struct Site {
     pub hosts: Vec<HostPattern>,
     /// Peers whose `X-Forwarded-For`, `Forwarded` and `PROXY` header are trusted.
     pub trusted_proxies: Vec<Clients>,
+    /// Lists of further trusted proxies.
+    pub proxy_lists: Vec<Arc<NetworkList>>,
     /// The fields that trusted proxies write. Default [`ForwardedFields::Either`].
     pub forwarded: ForwardedFields,
     /// True if connections begin with a PROXY header. All sites of a listener have the same value.
@@ -402,7 +407,7 @@ pub struct Site {
 }
 
 /// The request fields that trusted proxies write about clients.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ForwardedFields {
     /// Either kind of field, or both kinds if they agree.
     #[default]
@@ -411,6 +416,8 @@ pub enum ForwardedFields {
     XForwarded,
     /// `Forwarded` (RFC 7239).
     Forwarded,
+    /// The field of this name, in lower case, with the client's address, and `X-Forwarded-Proto`.
+    Named(String),
 }
 
 /// The treatment of paths with `%2F`, a backslash or `%5C`, which a backend may read as a slash.

@@ -31,6 +31,7 @@ mod path;
 mod peer;
 mod process;
 mod program;
+mod proxies;
 mod proxy;
 mod ready;
 mod relay;

@@ -42,6 +42,7 @@ use forebay_wire::path::Slashes;
 use forebay_workers::StartError;
 
 use crate::fleet::Fleet;
+use crate::networks::NetworkService;
 use crate::start::start_all;
 use crate::tls::{AcmeService, SiteTls};
 use keys::token_keys;
@@ -78,6 +79,8 @@ pub enum BuildError {
     Checks(std::io::Error),
     /// The thread for certificates cannot be started.
     Certificates(std::io::Error),
+    /// The thread that reads lists of trusted proxies could not start.
+    Networks(std::io::Error),
     /// The store that machines share cannot be used.
     Store(std::io::Error),
 }
@@ -100,6 +103,7 @@ impl fmt::Display for BuildError {
             Self::Cache(error) => write!(f, "`cache_dir`: {error}"),
             Self::Checks(error) => write!(f, "cannot start health checks: {error}"),
             Self::Store(error) => write!(f, "`store`: {error}"),
+            Self::Networks(error) => write!(f, "cannot read lists of trusted proxies: {error}"),
             Self::Certificates(error) => {
                 write!(f, "cannot start the thread that renews certificates: {error}")
             }
@@ -171,6 +175,8 @@ pub struct Origins {
     token_keys: Vec<Vec<Option<Arc<TokenKeys>>>>,
     tls: Arc<SiteTls>,
     acme: Option<AcmeService>,
+    /// The thread that reads lists of trusted proxies again. It ends with this value.
+    _networks: Option<NetworkService>,
     /// The exchange with other machines.
     fleet: Option<Arc<Fleet>>,
     /// Counters of routes, if `route_metrics` is set.
@@ -230,6 +236,9 @@ impl Origins {
         let store = fleet.as_ref().map(|fleet| fleet.store());
         let acme = AcmeService::start(&plan, &tls, (errors, store), before)
             .map_err(BuildError::Certificates)?;
+        let networks =
+            NetworkService::start(&plan, previous.map(|previous| &previous.plan), errors)
+                .map_err(BuildError::Networks)?;
         let held = Arc::default();
         let registry = previous.and_then(|previous| previous.registry.clone());
         let registry = plan.server.route_metrics.then(|| registry.unwrap_or_default());
@@ -268,6 +277,7 @@ impl Origins {
             relays,
             reaper,
             _checker: checker,
+            _networks: networks,
             password_checks,
             store,
             limiters,
@@ -528,5 +538,5 @@ pub fn trust(site: &forebay_conf::Site) -> Trust {
     if site.trusts_unix_by_address() {
         proxies.push(Clients::Unix);
     }
-    Trust { proxies, fields: site.forwarded }
+    Trust { proxies, lists: site.proxy_lists.clone(), fields: site.forwarded.clone() }
 }

@@ -171,6 +171,7 @@ pub fn isolate(plan: &mut Plan, dir: &Path) {
         (site.tls, site.ajp, site.proxy_protocol) = (None, None, false);
         site.socket_access = SocketAccess::default();
         site.trusted_proxies = vec![Clients::Unix];
+        site.proxy_lists.clear();
         site.forwarded = ForwardedFields::XForwarded;
     }
 }

@@ -12,6 +12,7 @@ mod directories;
 pub mod expect;
 mod explain;
 mod fleet;
+mod networks;
 mod overrides;
 mod separation;
 mod start;

@@ -17,6 +17,18 @@ use forebay_wire::{ClientAddress, Span};
 use crate::request_trace::RequestTrace;
 use crate::tls::{Handshake, ServerTls};
 
+/// The kind of fields in which a trusted proxy names the client. The client itself may have written the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NamedBy {
+    /// `X-Forwarded-For` and its relatives.
+    #[default]
+    XForwarded,
+    /// `Forwarded`.
+    Forwarded,
+    /// A field of the proxy's own, such as `CF-Connecting-IP`.
+    Own,
+}
+
 /// The head of a request, and the values that the server derives from it and from the connection.
 #[derive(Clone)]
 // More than 20 fields: each request writes most of them, so measure with `make instructions` before
@@ -46,9 +58,8 @@ pub struct Request {
     pub peer: ClientAddress,
     /// True if the peer is a trusted proxy.
     pub is_peer_trusted: bool,
-    /// True if the client address comes from the peer's `Forwarded`. The client itself may then
-    /// have written the `X-Forwarded-` fields.
-    pub used_forwarded: bool,
+    /// The fields that name the client, if the peer is a trusted proxy.
+    pub named_by: NamedBy,
     /// Local address of the connection.
     pub server: SocketAddr,
     /// True if the client uses TLS.
@@ -137,7 +148,7 @@ impl Request {
             client: peer,
             peer,
             is_peer_trusted: false,
-            used_forwarded: false,
+            named_by: NamedBy::default(),
             server,
             https: false,
             tls: None,
@@ -191,10 +202,11 @@ impl Request {
 
     /// Returns the kind of forwarding fields that come from a trusted proxy.
     pub fn claims(&self) -> Claims {
-        match (self.is_peer_trusted, self.used_forwarded) {
-            (false, _) => Claims::Nobodys,
-            (true, true) => Claims::Forwarded,
-            (true, false) => Claims::XForwarded,
+        match self.named_by {
+            _ if !self.is_peer_trusted => Claims::Nobodys,
+            NamedBy::Own => Claims::Nobodys,
+            NamedBy::Forwarded => Claims::Forwarded,
+            NamedBy::XForwarded => Claims::XForwarded,
         }
     }
 

@@ -409,8 +409,9 @@ async fn serve_secured(
     prefix: Vec<u8>,
 ) {
     // Box the handshake, so that its memory is freed before requests are served.
-    let listener = accepted.listener;
-    let select = |table: &Table, name: Option<&str>| table.tls(listener, name).cloned();
+    let (listener, local) = (accepted.listener, accepted.local.ip());
+    let select =
+        |table: &Table, name: Option<&str>| table.tls(listener, name, Some(local)).cloned();
     let tls = Box::pin(accept_tls(context, &socket, prefix, select)).await;
     let Some(tls) = tls else { return };
     let is_http2 = socket.tls().is_some_and(TlsSession::is_http2);

@@ -7,13 +7,14 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
-use forebay_conf::{Clients, ForwardedFields};
+use forebay_conf::{Clients, ForwardedFields, NetworkList};
 use forebay_net::fault::Fault;
-use forebay_net::head::Request;
+use forebay_net::head::{NamedBy, Request};
 use forebay_wire::ClientAddress;
 use forebay_wire::forwarded::{self, Element, Node, is_secure_scheme};
-use forebay_wire::http1::KnownField;
+use forebay_wire::http1::{Field, KnownField};
 use forebay_wire::x_forwarded_for::addresses;
 
 /// Maximum number of addresses examined in one chain; addresses further left are ignored.
@@ -51,13 +52,21 @@ impl From<ForwardedError> for Fault {
 pub struct Trust {
     /// Peers whose fields are trusted.
     pub proxies: Vec<Clients>,
+    /// Lists of further such peers, which may change while the server runs.
+    pub lists: Vec<Arc<NetworkList>>,
     /// Kind of fields that these peers write.
     pub fields: ForwardedFields,
 }
 
 impl Trust {
     fn has(&self, address: ClientAddress) -> bool {
-        self.proxies.iter().any(|clients| clients.contains(address.ip()))
+        let ip = address.ip();
+        self.proxies.iter().any(|clients| clients.contains(ip))
+            || ip.is_some_and(|ip| self.lists.iter().any(|list| list.contains(ip)))
+    }
+
+    fn has_nobody(&self) -> bool {
+        self.proxies.is_empty() && self.lists.is_empty()
     }
 }
 
@@ -77,9 +86,15 @@ pub fn find_client(
 ) -> Result<(), ForwardedError> {
     request.peer = peer;
     request.client = peer;
-    request.is_peer_trusted = !trust.proxies.is_empty() && trust.has(peer);
-    request.used_forwarded = false;
+    request.is_peer_trusted = !trust.has_nobody() && trust.has(peer);
+    request.named_by = NamedBy::XForwarded;
     if !request.is_peer_trusted {
+        if let ForwardedFields::Named(name) = &trust.fields {
+            // Applications that know the proxy believe this field, and many read `_` as `-`. Who comes
+            // past the proxy has forged it.
+            let bytes = &request.bytes;
+            request.head.fields.retain(|field| !is_like(field.name.of(bytes), name.as_bytes()));
+        }
         return Ok(());
     }
     let by_fields = match trust.fields {
@@ -87,20 +102,32 @@ pub fn find_client(
         _ => by_x_fields(request, peer, trust),
     };
     let by_forwarded = match trust.fields {
-        ForwardedFields::XForwarded => None,
+        ForwardedFields::XForwarded | ForwardedFields::Named(_) => None,
         _ => by_forwarded(request, peer, trust)?,
     };
     if by_fields.zip(by_forwarded).is_some_and(|(one, other)| one != other) {
         return Err(ForwardedError::Contradiction);
     }
-    request.used_forwarded =
-        trust.fields == ForwardedFields::Forwarded || by_fields.is_none() && by_forwarded.is_some();
+    request.named_by = match trust.fields {
+        ForwardedFields::Named(_) => NamedBy::Own,
+        ForwardedFields::Forwarded => NamedBy::Forwarded,
+        _ if by_fields.is_none() && by_forwarded.is_some() => NamedBy::Forwarded,
+        _ => NamedBy::XForwarded,
+    };
     let claimed = by_fields.or(by_forwarded).unwrap_or_default();
     if let Some(client) = claimed.client.filter(|client| client.ip() != peer.ip()) {
         request.client = client;
     }
     request.https = claimed.https.unwrap_or(request.https);
     Ok(())
+}
+
+/// Returns true if the names differ only in case and marks.
+fn is_like(name: &[u8], other: &[u8]) -> bool {
+    let is_same = |(a, b): (&u8, &u8)| {
+        a.eq_ignore_ascii_case(b) || !a.is_ascii_alphanumeric() && !b.is_ascii_alphanumeric()
+    };
+    name.len() == other.len() && name.iter().zip(other).all(is_same)
 }
 
 /// The client and the scheme, according to one kind of forwarding field.
@@ -111,13 +138,18 @@ struct Claimed {
     https: Option<bool>,
 }
 
-/// Returns the client and the scheme in the `X-Forwarded-` fields. Returns `None` if the request
-/// has no such fields.
+/// Returns the client and the scheme in the `X-Forwarded-` fields, or the client in the field that the
+/// site names. Returns `None` if the request has no such fields.
 fn by_x_fields(request: &Request, peer: ClientAddress, trust: &Trust) -> Option<Claimed> {
-    let has = |known| request.head.fields.iter().any(|field| field.known == known);
-    let client = has(KnownField::XForwardedFor).then(|| {
+    let chain = match &trust.fields {
+        ForwardedFields::Named(name) => chain(request, |field| {
+            field.name.of(&request.bytes).eq_ignore_ascii_case(name.as_bytes())
+        }),
+        _ => chain(request, |field| field.known == KnownField::XForwardedFor),
+    };
+    let client = chain.map(|chain| {
         let mut client = without_port(peer);
-        for address in chain(request) {
+        for address in chain {
             client = named(address);
             if !trust.has(client) {
                 break;
@@ -171,23 +203,20 @@ fn without_port(peer: ClientAddress) -> ClientAddress {
     peer.ip().map_or(peer, named)
 }
 
-/// Returns the addresses of all `X-Forwarded-For` fields from right to left, up to the first
-/// unreadable address.
-fn chain(request: &Request) -> Vec<IpAddr> {
-    let fields = request.head.fields.iter().rev();
-    fields
-        .filter(|field| field.known == KnownField::XForwardedFor)
-        .flat_map(|field| addresses(field.value.of(&request.bytes)))
-        .take(CHAIN)
-        .map_while(|address| address)
-        .collect()
+/// Returns the addresses in certain fields from right to left, up to the first unreadable address. Returns `None`
+/// if there is no such field.
+fn chain(request: &Request, is_it: impl Fn(&Field) -> bool) -> Option<Vec<IpAddr>> {
+    let mut fields = request.head.fields.iter().rev().filter(|field| is_it(field)).peekable();
+    fields.peek()?;
+    let addresses = fields.flat_map(|field| addresses(field.value.of(&request.bytes)));
+    Some(addresses.take(CHAIN).map_while(|address| address).collect())
 }
 
 #[cfg(test)]
 mod tests {
-    use forebay_conf::Network;
+    use forebay_conf::{Network, NetworkSource};
     use forebay_testkit::forwarded::CASES;
-    use forebay_wire::http1::{Http1Limits, Progress, RequestHead, RequestParser};
+    use forebay_wire::http1::{Claims, Http1Limits, Progress, RequestHead, RequestParser};
 
     use super::*;
 
@@ -215,7 +244,10 @@ mod tests {
             Clients::Network(Network { addr: addr.parse().unwrap(), prefix_len })
         };
         let proxies = vec![network("127.0.0.0", 8), network("10.0.0.0", 8), network("fd00::", 8)];
-        find_client(&mut request, peer, &Trust { proxies, fields: which }).map(|()| request)
+        let list = NetworkList::new(NetworkSource::File("list".into()));
+        list.replace("198.18.0.0/15").unwrap();
+        let trust = Trust { proxies, lists: vec![Arc::new(list)], fields: which };
+        find_client(&mut request, peer, &trust).map(|()| request)
     }
 
     fn client(peer: &str, values: &[&str]) -> String {
@@ -301,16 +333,77 @@ mod tests {
         let only_client = ("Forwarded", "for=192.0.2.2");
         assert_eq!(either(&[https, only_client]), Err(ForwardedError::Contradiction));
 
-        let x = ForwardedFields::XForwarded;
-        assert_eq!(by(x, &[one, other]), claimed("192.0.2.1", false));
-        assert_eq!(by(x, &[other]), claimed("127.0.0.1", false));
-        assert_eq!(by(x, &[one, ("Forwarded", "=")]), claimed("192.0.2.1", false));
-        let forwarded = ForwardedFields::Forwarded;
+        let x = || ForwardedFields::XForwarded;
+        assert_eq!(by(x(), &[one, other]), claimed("192.0.2.1", false));
+        assert_eq!(by(x(), &[other]), claimed("127.0.0.1", false));
+        assert_eq!(by(x(), &[one, ("Forwarded", "=")]), claimed("192.0.2.1", false));
+        let forwarded = || ForwardedFields::Forwarded;
         assert_eq!(
-            by(forwarded, &[one, https, ("Forwarded", "for=192.0.2.2")]),
+            by(forwarded(), &[one, https, ("Forwarded", "for=192.0.2.2")]),
             claimed("192.0.2.2", false)
         );
-        assert_eq!(by(forwarded, &[one, https]), claimed("127.0.0.1", false));
+        assert_eq!(by(forwarded(), &[one, https]), claimed("127.0.0.1", false));
+    }
+
+    #[test]
+    fn a_named_field_of_a_trusted_peer_counts_and_no_other() {
+        let by = |name: &str, peer: &str, fields: &[(&str, &str)]| {
+            let which = ForwardedFields::Named(name.to_ascii_lowercase());
+            let request = found_by(which, peer, fields).unwrap();
+            let head: Vec<_> = request
+                .head
+                .fields
+                .iter()
+                .map(|field| {
+                    String::from_utf8_lossy(field.name.of(&request.bytes)).to_ascii_lowercase()
+                })
+                .collect();
+            (
+                request.client.to_string(),
+                request.https,
+                request.claims(),
+                head.contains(&name.to_ascii_lowercase()),
+            )
+        };
+        let proto = ("X-Forwarded-Proto", "https");
+        for name in ["CF-Connecting-IP", "True-Client-IP", "X-Real-IP", "Fastly-Client-IP"] {
+            // The others may be the client's own words, even those that are malformed or contradict it.
+            let fields = [
+                (name, "203.0.113.5"),
+                ("X-Forwarded-For", "192.0.2.1"),
+                ("Forwarded", "="),
+                proto,
+            ];
+            let expected = ("203.0.113.5".to_owned(), true, Claims::Nobodys, true);
+            assert_eq!(by(name, "127.0.0.1", &fields), expected);
+            assert_eq!(
+                by(&name.to_uppercase(), "198.19.0.1", &fields),
+                expected,
+                "a peer of the list"
+            );
+            // Who comes past the proxy says nothing, not even to the backend.
+            let expected = ("192.0.2.50".to_owned(), false, Claims::Nobodys, false);
+            assert_eq!(by(name, "192.0.2.50", &fields), expected);
+        }
+        let client = |values: &[&str]| {
+            let fields: Vec<_> = values.iter().map(|value| ("CF-Connecting-IP", *value)).collect();
+            by("cf-connecting-ip", "10.0.0.1", &fields).0
+        };
+        for (values, expected) in [
+            (&["2001:db8::1"][..], "2001:db8::1"),
+            (&["203.0.113.5:4711"], "203.0.113.5"),
+            // As in a chain, the last stranger counts.
+            (&["192.0.2.1, 203.0.113.5, 198.18.0.1"], "203.0.113.5"),
+            (&["192.0.2.1", "203.0.113.5"], "203.0.113.5"),
+            (&["unknown"], "10.0.0.1"),
+            (&["203.0.113.5, x"], "10.0.0.1"),
+            (&[""], "10.0.0.1"),
+            (&[], "10.0.0.1"),
+        ] {
+            assert_eq!(client(values), expected, "{values:?}");
+        }
+        let other = by("cf-connecting-ip", "10.0.0.1", &[("X-Forwarded-For", "192.0.2.1")]);
+        assert_eq!(other.0, "10.0.0.1");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use forebay_conf::Level;
 use forebay_net::fault::Fault;
-use forebay_net::head::Request;
+use forebay_net::head::{NamedBy, Request};
 use forebay_net::limit::Limit;
 use forebay_net::thread::Thread;
 use forebay_wire::http1::{HeadError, Http1Limits};
@@ -39,7 +39,7 @@ pub async fn refuse(stream: &Stream, exchange: &mut Exchange, fault: &Fault) -> 
     request.forget_route();
     request.head.fields.clear();
     (request.client, request.peer) = (stream.peer(), stream.peer());
-    (request.is_peer_trusted, request.used_forwarded) = (false, false);
+    (request.is_peer_trusted, request.named_by) = (false, NamedBy::XForwarded);
     body.forget(request.bytes.len());
     reply.prepare_refusal(request.method());
     let answered = exchange.reply.respond_fault(fault).await;

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_conf::{Access, Clients, HostPattern};
+use forebay_conf::{Access, Clients, HostPattern, NetworkList};
 use forebay_net::fault::Fault;
 use forebay_net::socket::Socket;
 use forebay_net::tls::ServerTls;
@@ -31,6 +31,8 @@ pub struct Relay {
     pub proxy_protocol: bool,
     /// Peers that may send a PROXY header. If the list is empty, all peers may.
     pub trusted_proxies: Vec<Clients>,
+    /// Lists of further such peers.
+    pub proxy_lists: Vec<Arc<NetworkList>>,
     /// Rules about the addresses of clients.
     pub access: Access,
     /// Time limit without bytes in either direction. `None` uses the server's setting.

@@ -193,7 +193,9 @@ fn check_handshake(
     let tls = site.and_then(|site| site.tls.as_ref());
     let Some((handshake, tls)) = accepted.tls.as_ref().zip(tls) else { return Ok(()) };
     let table = context.table();
-    let shown = table.tls(accepted.listener, handshake.server_name());
+    // A handshake of QUIC does not look at the address.
+    let local = (!matches!(stream, Stream::Http3(_))).then(|| accepted.local.ip());
+    let shown = table.tls(accepted.listener, handshake.server_name(), local);
     if shown.is_some_and(|shown| !Arc::ptr_eq(shown, tls) && !shown.is_like(tls)) {
         return Err(Fault::client(421, "the handshake was for a site with another certificate"));
     }

@@ -1,5 +1,6 @@
 //! Selects the site and the route of a request.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use forebay_conf::{
     AjpFront, BandwidthLimit, Clients, Cors, EncodedSlashes, ErrorPages, HostPattern, Listen,
-    OnAbort, RouteTimeouts,
+    NetworkList, OnAbort, RouteTimeouts,
 };
 use forebay_net::counters::RouteCounters;
 use forebay_net::head::Request;
@@ -55,6 +56,8 @@ struct ListenerTable {
     is_proxied: bool,
     /// Trusted proxies of all sites and streams.
     proxies: HashSet<Clients>,
+    /// Lists of further trusted proxies.
+    proxy_lists: Vec<Arc<NetworkList>>,
     /// True if the last reload closed the listener. Its connections end with the next reply.
     is_leaving: bool,
 }
@@ -219,10 +222,22 @@ impl Table {
         at.sites.iter().find_map(|site| site.ajp.as_ref())
     }
 
-    /// Returns the TLS settings of the site that a client selects with `server_name` (SNI). Returns
-    /// `None` if the site has no TLS.
-    pub fn tls(&self, listener: usize, server_name: Option<&str>) -> Option<&Arc<ServerTls>> {
-        self.site(listener, server_name.unwrap_or_default().as_bytes())?.tls.as_ref()
+    /// Returns the TLS settings of the site that a client selects with `server_name` (SNI). A client
+    /// that wants an address names none (RFC 6066, section 3), so `local`, the address that it reached,
+    /// selects its site. Returns `None` if the site has no TLS.
+    pub fn tls(
+        &self,
+        listener: usize,
+        server_name: Option<&str>,
+        local: Option<IpAddr>,
+    ) -> Option<&Arc<ServerTls>> {
+        let host = match (server_name, local.map(|local| local.to_canonical())) {
+            (Some(name), _) => Cow::Borrowed(name),
+            (None, Some(IpAddr::V6(local))) => Cow::Owned(format!("[{local}]")),
+            (None, Some(local)) => Cow::Owned(local.to_string()),
+            (None, None) => Cow::Borrowed(""),
+        };
+        self.site(listener, host.as_bytes())?.tls.as_ref()
     }
 
     /// Returns true if connections of a listener begin with a PROXY header.
@@ -233,7 +248,9 @@ impl Table {
     /// Returns true if the peer may name the client in a PROXY header. If no site or stream of the
     /// listener lists trusted proxies, returns true for every peer.
     pub(crate) fn may_announce(&self, listener: usize, peer: ClientAddress) -> bool {
-        self.at(listener).is_none_or(|at| at.proxies.is_empty() || at.trusts(peer.ip()))
+        self.at(listener).is_none_or(|at| {
+            at.proxies.is_empty() && at.proxy_lists.is_empty() || at.trusts(peer.ip())
+        })
     }
 
     /// Returns true if a site or stream of the listener lists the address as a trusted proxy.
@@ -280,6 +297,14 @@ impl ListenerTable {
     fn new(sites: Vec<Rc<Site>>, relays: Vec<Rc<Relay>>, listen: Option<Listen>) -> Self {
         let of_sites = sites.iter().flat_map(|site| &site.trust.proxies);
         let of_relays = relays.iter().flat_map(|relay| &relay.trusted_proxies);
+        let lists = sites.iter().flat_map(|site| &site.trust.lists);
+        let lists = lists.chain(relays.iter().flat_map(|relay| &relay.proxy_lists));
+        let mut proxy_lists: Vec<Arc<NetworkList>> = Vec::new();
+        for list in lists {
+            if !proxy_lists.iter().any(|other| Arc::ptr_eq(other, list)) {
+                proxy_lists.push(list.clone());
+            }
+        }
         Self {
             hosts: Arc::new(index_sites(sites.iter().map(|site| &site.hosts[..]))),
             server_names: Arc::new(HostIndex::new(relays.iter().map(|relay| &relay.names[..]))),
@@ -292,6 +317,7 @@ impl ListenerTable {
             is_proxied: sites.iter().any(|site| site.proxy_protocol)
                 || relays.iter().any(|relay| relay.proxy_protocol),
             proxies: of_sites.chain(of_relays).copied().collect(),
+            proxy_lists,
             is_leaving: false,
             sites,
             relays,
@@ -304,6 +330,8 @@ impl ListenerTable {
 
     fn trusts(&self, address: Option<IpAddr>) -> bool {
         self.proxies.iter().any(|clients| clients.contains(address))
+            || address
+                .is_some_and(|address| self.proxy_lists.iter().any(|list| list.contains(address)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Header fields that a proxy adds, changes and removes.
 
 use forebay_net::fault::Fault;
-use forebay_net::head::{Request, moving_method};
+use forebay_net::head::{NamedBy, Request, moving_method};
 use forebay_server::reply::{Length, Reply, is_live_type};
 use forebay_wire::cgi::requested_port;
 use forebay_wire::fields::{FieldRef, of_lines};
@@ -86,7 +86,7 @@ pub fn claimed_value<'a>(request: &'a Request, name: &[u8]) -> Option<&'a [u8]> 
 fn append_chain(out: &mut Vec<u8>, request: &Request) {
     out.extend_from_slice(b"X-Forwarded-For: ");
     let start = out.len();
-    if request.used_forwarded {
+    if request.named_by != NamedBy::XForwarded {
         if let Some(client) = request.client.ip().filter(|_| request.is_client_named()) {
             encode::address(out, client);
             out.extend_from_slice(b", ");

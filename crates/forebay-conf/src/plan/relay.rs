@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Access, Clients, HostPattern, Listen, Tls, Upstream};
+use super::{Access, Clients, HostPattern, Listen, NetworkList, Tls, Upstream};
 
 /// A stream: its listeners, and the servers that its connections go to.
 #[derive(Clone, Debug)]
@@ -25,6 +25,8 @@ pub struct Relay {
     pub proxy_protocol: bool,
     /// Peers whose PROXY header is trusted. If empty, all peers are trusted.
     pub trusted_proxies: Vec<Clients>,
+    /// Lists of further trusted proxies.
+    pub proxy_lists: Vec<Arc<NetworkList>>,
     /// The clients that may use the stream. Only the rules about addresses are set.
     pub access: Access,
     /// Number of the stream's first line in its file, from 1.

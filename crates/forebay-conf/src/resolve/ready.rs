@@ -79,6 +79,7 @@ impl Plan {
             log: None,
             hosts: vec![HostPattern::Any],
             trusted_proxies: Vec::new(),
+            proxy_lists: Vec::new(),
             forwarded: ForwardedFields::default(),
             proxy_protocol: false,
             ajp: None,

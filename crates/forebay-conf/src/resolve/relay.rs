@@ -3,16 +3,20 @@
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::effect::no_effect;
 use super::peer::{self, clients};
+use super::proxies::proxies;
 use super::tls::stream_tls;
 use super::upstream::{Keys, of_route};
 use super::value::optional_time_above_zero;
 use super::{Context, MOST_PROBLEMS, Resolution, keep};
 use crate::error::Problem;
 use crate::file::{self, At, File, OneOrMany, Table};
-use crate::plan::{Access, Address, Clients, HostPattern, Listen, Relay, Scheme, Site, Upstream};
+use crate::plan::{
+    Access, Address, Clients, HostPattern, Listen, NetworkList, Relay, Scheme, Site, Upstream,
+};
 
 /// Resolves all streams. Returns the streams without a problem, and adds the problems of the others
 /// to `problems`.
@@ -46,7 +50,8 @@ fn relay(context: &Context<'_>, file: &File, typed: &At<Table<file::Relay>>) -> 
         let help = "leave it out, or add proxy_protocol = true";
         return Err(no_effect(&at.span, "trusted_proxies", "without `proxy_protocol`", help));
     }
-    let proxies = typed.trusted_proxies.as_ref().map(At::items).unwrap_or_default();
+    let items = typed.trusted_proxies.as_ref().map(At::items).unwrap_or_default();
+    let (trusted_proxies, proxy_lists) = proxies(context, &items)?;
     let keys = Keys::from(&***typed);
     let upstream = of_route(context, file, Scheme::Stream, &typed.span, &keys)?;
     if listen.iter().any(Listen::is_udp) {
@@ -59,7 +64,8 @@ fn relay(context: &Context<'_>, file: &File, typed: &At<Table<file::Relay>>) -> 
         upstream,
         idle_timeout: optional_time_above_zero(&typed.idle_timeout)?,
         proxy_protocol,
-        trusted_proxies: proxies.iter().map(peer::proxy).collect::<Resolution<_>>()?,
+        trusted_proxies,
+        proxy_lists,
         access: Access {
             allow: named_clients(&typed.allow)?,
             deny: named_clients(&typed.deny)?,
@@ -170,8 +176,11 @@ struct Listeners {
     /// `proxy_protocol` of each listener, and the position that set it first.
     proxied: HashMap<Listen, (bool, Range<usize>)>,
     /// `trusted_proxies` of each listener, and the position that set them first.
-    trusted: HashMap<Listen, (Vec<Clients>, Range<usize>)>,
+    trusted: HashMap<Listen, (Proxies, Range<usize>)>,
 }
+
+/// Trusted proxies, and lists of further ones.
+type Proxies = (Vec<Clients>, Vec<Arc<NetworkList>>);
 
 impl Listeners {
     fn claim(
@@ -220,9 +229,10 @@ impl Listeners {
         typed: &At<Table<file::Relay>>,
     ) -> Resolution<()> {
         let span = typed.trusted_proxies.as_ref().map_or(&typed.span, |at| &at.span);
-        let first = (relay.trusted_proxies.clone(), span.clone());
+        let all = (relay.trusted_proxies.clone(), relay.proxy_lists.clone());
+        let first = (all.clone(), span.clone());
         let (first, also) = self.trusted.entry(listen.clone()).or_insert(first);
-        if *first == relay.trusted_proxies {
+        if *first == all {
             return Ok(());
         }
         Err(Problem::new(span, format!("two streams on {listen} trust different proxies"))

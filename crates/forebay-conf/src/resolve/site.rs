@@ -9,6 +9,7 @@ use super::expect::expectations;
 use super::inherited::inherited;
 use super::log::site_log;
 use super::pages::{error_pages, maintenance};
+use super::proxies::{forwarded, proxies};
 use super::route::{OfSite, route};
 use super::socket::{Sockets, socket_access};
 use super::tls::{Spoken, agree, http3, redirect, tls};
@@ -17,8 +18,7 @@ use super::{Context, MOST_PROBLEMS, Resolution, keep, peer};
 use crate::error::Problem;
 use crate::file::{self, At, File, Table};
 use crate::plan::{
-    Action, EncodedSlashes, ErrorPages, Files, ForwardedFields, HostPattern, Listen, Route,
-    ScriptsBelow, Site,
+    Action, EncodedSlashes, ErrorPages, Files, HostPattern, Listen, Route, ScriptsBelow, Site,
 };
 
 /// Resolves all sites. Returns the sites without a problem, and adds the problems of the others to
@@ -103,24 +103,22 @@ fn site(
         claim(&listen, &HostPattern::Any, listen_span, taken)?;
         hosts.push(HostPattern::Any);
     }
-    let proxies = typed.trusted_proxies.as_ref().map(At::items).unwrap_or_default();
-    let forwarded = typed.forwarded.as_ref().filter(|at| !context.is_default(&at.span));
-    if let Some(at) = forwarded.filter(|_| proxies.is_empty()) {
+    let items = typed.trusted_proxies.as_ref().map(At::items).unwrap_or_default();
+    let by_field = typed.forwarded.as_ref().filter(|at| !context.is_default(&at.span));
+    if let Some(at) = by_field.filter(|_| items.is_empty()) {
         let help = "leave it out, or name the trusted proxies: trusted_proxies = [\"10.0.0.0/8\"]";
         return Err(no_effect(&at.span, "forwarded", "without `trusted_proxies`", help));
     }
+    let (trusted_proxies, proxy_lists) = proxies(context, &items)?;
     let tls = tls(context, typed, (&listen, &hosts))?;
     let beside = http3(context, typed, &listen)?;
     let expect = expectations(typed, &routes)?;
     Ok(Site {
         log: of_site.log,
         hosts,
-        trusted_proxies: proxies.iter().map(peer::proxy).collect::<Resolution<_>>()?,
-        forwarded: match typed.forwarded.as_ref().map(|at| at.value) {
-            Some(file::ForwardedFields::XForwarded) => ForwardedFields::XForwarded,
-            Some(file::ForwardedFields::Forwarded) => ForwardedFields::Forwarded,
-            Some(file::ForwardedFields::Either) | None => ForwardedFields::Either,
-        },
+        trusted_proxies,
+        proxy_lists,
+        forwarded: typed.forwarded.as_ref().map(forwarded).transpose()?.unwrap_or_default(),
         proxy_protocol: proxy_protocol(typed, &listen, &mut agreed.proxied)?,
         ajp: front(typed, &listen, &mut agreed.ajp_fronts)?,
         socket_access: socket_access(typed, &listen, &mut agreed.sockets)?,

@@ -89,6 +89,7 @@ impl Origins {
             needs_hello: plan.needs_hello(),
             proxy_protocol: plan.proxy_protocol,
             trusted_proxies: plan.trusted_proxies.clone(),
+            proxy_lists: plan.proxy_lists.clone(),
             access: plan.access.clone(),
             idle: plan.idle_timeout,
             backends: Box::new(RelayUpstream::new(upstream, &plan.upstream)),

@@ -1,0 +1,282 @@
+//! Networks of trusted proxies that come from a file or a URL, and that are read again while the server runs.
+//!
+//! A list decides whose word counts about the address of a client, so a wrong one is worse than an old one. It
+//! is refused as a whole if a line is wrong, and if it is so wide that anybody could be a proxy.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::peer::Network;
+
+/// Maximum size of a list in bytes.
+pub const MAX_LIST_BYTES: u64 = 1 << 20;
+/// Maximum number of networks in a list.
+const MAX_NETWORKS: usize = 10_000;
+/// Shortest prefixes that a list may have. Those of the large CDNs are /11 and /20 or longer.
+const SHORTEST_V4: u8 = 8;
+const SHORTEST_V6: u8 = 16;
+/// Maximum number of IPv4 addresses in a list: an eighth of all.
+const MAX_V4: u64 = 1 << 29;
+
+/// Networks of trusted proxies, with the place that they come from.
+pub struct NetworkList {
+    pub source: NetworkSource,
+    ranges: RwLock<Arc<[Range]>>,
+}
+
+/// The place of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NetworkSource {
+    File(PathBuf),
+    Url(NetworkUrl),
+}
+
+/// The URL of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetworkUrl {
+    pub is_https: bool,
+    /// Host and port.
+    pub host: String,
+    /// The value of the field `Host`.
+    pub authority: String,
+    /// Path and query.
+    pub target: String,
+}
+
+/// First and last address, with IPv4 addresses in their IPv6 form.
+type Range = (u128, u128);
+
+impl NetworkList {
+    /// Creates a list without networks.
+    pub fn new(source: NetworkSource) -> Self {
+        Self { source, ranges: RwLock::default() }
+    }
+
+    /// Replaces the networks by those in `text`: one address or network in each line, and comments after `#`. If the
+    /// text is refused, the list stays as it is.
+    ///
+    /// # Errors
+    /// Returns the reason.
+    pub fn replace(&self, text: &str) -> Result<(), String> {
+        let ranges = parse(text)?;
+        *self.ranges.write().unwrap_or_else(PoisonError::into_inner) = ranges.into();
+        Ok(())
+    }
+
+    /// Takes the networks of another list, such as that of the configuration before a reload.
+    pub fn replace_by(&self, other: &Self) {
+        let ranges = other.ranges.read().unwrap_or_else(PoisonError::into_inner).clone();
+        *self.ranges.write().unwrap_or_else(PoisonError::into_inner) = ranges;
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ranges.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let address = number(address);
+        let ranges = self.ranges.read().unwrap_or_else(PoisonError::into_inner);
+        let after = ranges.partition_point(|(first, _)| *first <= address);
+        after > 0 && address <= ranges[after - 1].1
+    }
+}
+
+impl PartialEq for NetworkList {
+    fn eq(&self, other: &Self) -> bool {
+        self.source == other.source
+    }
+}
+
+impl Eq for NetworkList {}
+
+impl fmt::Debug for NetworkList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+impl fmt::Display for NetworkSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => path.display().fmt(f),
+            Self::Url(NetworkUrl { is_https, authority, target, .. }) => {
+                write!(f, "http{}://{authority}{target}", if *is_https { "s" } else { "" })
+            }
+        }
+    }
+}
+
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().into(),
+        IpAddr::V6(address) => address.into(),
+    }
+}
+
+fn parse(text: &str) -> Result<Vec<Range>, String> {
+    let mut ranges = Vec::new();
+    let mut v4 = 0;
+    for (at, line) in text.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if line.is_empty() {
+            continue;
+        }
+        let wrong = |why: String| {
+            let shown: String = line.chars().take(60).collect();
+            format!("line {}, \"{}\": {why}", at + 1, shown.escape_debug())
+        };
+        let network = network(line).ok_or_else(|| wrong("not an address or a network".into()))?;
+        let (shortest, bits) = match network.addr {
+            IpAddr::V4(_) => (SHORTEST_V4, 32),
+            IpAddr::V6(_) => (SHORTEST_V6, 128),
+        };
+        if network.prefix_len < shortest {
+            let why = "so many addresses are never proxies; write it into the configuration itself if they are";
+            return Err(wrong(format!("a list has at most /{shortest}: {why}")));
+        }
+        let size = 1_u128.checked_shl(u32::from(bits - network.prefix_len)).unwrap_or(0);
+        if bits == 32 {
+            v4 += size as u64;
+        }
+        let first = number(network.addr);
+        ranges.push((first, first + (size - 1)));
+        if ranges.len() > MAX_NETWORKS {
+            return Err(format!("it has more than {MAX_NETWORKS} networks"));
+        }
+    }
+    if v4 > MAX_V4 {
+        return Err("it has more than an eighth of all IPv4 addresses".into());
+    }
+    if ranges.is_empty() {
+        return Err("it has no networks".into());
+    }
+    ranges.sort_unstable();
+    // An address is looked for in the last range that begins before it, so ranges must not overlap.
+    ranges.dedup_by(|next, kept| {
+        let overlaps = next.0 <= kept.1;
+        if overlaps {
+            kept.1 = kept.1.max(next.1);
+        }
+        overlaps
+    });
+    Ok(ranges)
+}
+
+/// Parses an address or a network. Bits after the prefix are ignored, and an IPv4 network in IPv6 form is one
+/// of IPv4.
+fn network(text: &str) -> Option<Network> {
+    let (address, prefix) = match text.split_once('/') {
+        Some((address, prefix)) => (address, Some(prefix)),
+        None => (text, None),
+    };
+    let addr: IpAddr = address.parse().ok()?;
+    let bits = if addr.is_ipv4() { 32 } else { 128 };
+    let prefix_len = match prefix {
+        Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => digits.parse().ok()?,
+        Some(_) => return None,
+        None => bits,
+    };
+    if prefix_len > bits {
+        return None;
+    }
+    Some(match addr {
+        IpAddr::V4(addr) => {
+            let mask = u32::MAX.checked_shl(u32::from(32 - prefix_len)).unwrap_or(0);
+            Network { addr: IpAddr::V4((u32::from(addr) & mask).into()), prefix_len }
+        }
+        IpAddr::V6(addr) => {
+            let mask = u128::MAX.checked_shl(u32::from(128 - prefix_len)).unwrap_or(0);
+            let addr = IpAddr::V6((u128::from(addr) & mask).into());
+            match addr.to_canonical() {
+                IpAddr::V4(v4) if prefix_len >= 96 => {
+                    Network { addr: v4.into(), prefix_len: prefix_len - 96 }
+                }
+                _ => Network { addr, prefix_len },
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(text: &str) -> Result<NetworkList, String> {
+        let list = NetworkList::new(NetworkSource::File("x".into()));
+        list.replace(text).map(|()| list)
+    }
+
+    #[test]
+    fn addresses_are_found_in_overlapping_networks_of_both_families() {
+        let list = list(
+            "# of the CDN\n203.0.113.0/24\r\n10.0.0.0/8\n10.1.0.0/16 # inside\n192.0.2.7\n\n2001:db8::/32\n\
+             ::ffff:198.51.100.0/120\n203.0.112.1/24\n",
+        )
+        .unwrap();
+        for (address, expected) in [
+            ("203.0.113.255", true),
+            ("203.0.112.0", true),
+            ("203.0.114.0", false),
+            ("10.0.0.0", true),
+            ("10.1.255.255", true),
+            ("10.200.0.1", true),
+            ("10.255.255.255", true),
+            ("11.0.0.0", false),
+            ("9.255.255.255", false),
+            ("192.0.2.7", true),
+            ("192.0.2.6", false),
+            ("192.0.2.8", false),
+            ("2001:db8:ffff::1", true),
+            ("2001:db9::", false),
+            ("198.51.100.9", true),
+            ("::ffff:10.0.0.1", true),
+            ("::", false),
+            ("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", false),
+        ] {
+            assert_eq!(list.contains(address.parse().unwrap()), expected, "{address}");
+        }
+    }
+
+    #[test]
+    fn a_hostile_list_is_refused_whole_and_the_last_good_one_stays() {
+        let good = list("192.0.2.0/24").unwrap();
+        let many = "192.0.2.1\n".repeat(MAX_NETWORKS + 1);
+        let eights: String = (1..=40).map(|n| format!("{n}.0.0.0/8\n")).collect();
+        for (text, why) in [
+            ("0.0.0.0/0", "at most /8"),
+            ("192.0.2.0/24\n0.0.0.0/0", "line 2"),
+            ("::/0", "at most /16"),
+            ("::ffff:0:0/96", "at most /8"),
+            ("::ffff:0:0/0", "at most /16"),
+            ("0.0.0.0/1\n128.0.0.0/1", "at most /8"),
+            (&eights, "an eighth"),
+            (&many, "10000"),
+            ("", "no networks"),
+            ("# nothing\n\n", "no networks"),
+            ("<html>not found</html>", "line 1"),
+            ("192.0.2.0/24, 10.0.0.0/8", "line 1"),
+            ("192.0.2.0/33", "not an address"),
+            ("192.0.2.0/-1", "not an address"),
+            ("192.0.2.0/+8", "not an address"),
+            ("192.0.2.0/", "not an address"),
+            ("192.0.2.0/08/8", "not an address"),
+            ("\u{1b}[2J", "\\u{1b}"),
+            ("010.0.0.1", "not an address"),
+            ("all", "not an address"),
+        ] {
+            let error = good.replace(text).unwrap_err();
+            assert!(error.contains(why), "{text}: {error}");
+            assert!(good.contains("192.0.2.9".parse().unwrap()));
+            assert!(!good.contains("8.8.8.8".parse().unwrap()));
+        }
+    }
+
+    #[test]
+    fn the_whole_space_of_addresses_is_no_overflow() {
+        let list = list("ffff::/16\n255.255.255.255\n::1").unwrap();
+        assert!(list.contains("ffff:ffff::1".parse().unwrap()));
+        assert!(list.contains("255.255.255.255".parse().unwrap()));
+    }
+}
