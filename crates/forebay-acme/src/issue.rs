@@ -1,7 +1,8 @@
 //! Obtains one certificate: opens the account, places the order, answers the challenges, and sends
 //! the certificate request.
 
-use std::time::Duration;
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -9,16 +10,20 @@ use forebay_conf::{self as conf, Acme, AcmeChallenge};
 use forebay_net::log::ErrorLog;
 use forebay_net::tls::{Challenge, Challenges};
 use instant_acme::{
-    Account, AccountBuilder, AuthorizationStatus, AuthorizedIdentifier, ChallengeType, Error,
-    ExternalAccountKey, Identifier, NewAccount, NewOrder, Order, OrderStatus, RetryPolicy,
+    Account, AccountBuilder, AuthorizationStatus, AuthorizedIdentifier, CertificateIdentifier,
+    ChallengeType, Error, ExternalAccountKey, Identifier, NewAccount, NewOrder, Order, OrderStatus,
+    RetryPolicy,
 };
 use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
-use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, Der, PrivatePkcs8KeyDer};
+use x509_parser::extensions::ParsedExtension;
 
 use crate::Stopped;
 use crate::dns_records::DnsRecords;
+use crate::schedule::Window;
 use crate::shared::SharedState;
-use crate::state::{self, Issued};
+use crate::state::{self, Issued, Stored};
 
 /// Time limit for obtaining one certificate, from the request for the account to the download, with
 /// all retries. `dns_wait` of the configuration extends it.
@@ -31,11 +36,15 @@ const STALE: u32 = 3;
 /// Time limit for polling the state of an order.
 const POLLS: RetryPolicy = RetryPolicy::new().timeout(Duration::from_secs(120));
 
-/// Obtains a certificate from the authority. The error is the reason of the failure, as text for
-/// the log. If the server stops, returns an error early, but still removes the DNS records.
+/// Time limit for one question about the time of a renewal.
+const QUESTION_LIMIT: Duration = Duration::from_secs(30);
+
+/// Obtains a certificate from the authority, which may replace the certificate `replaces`. The error
+/// is the reason of the failure, as text for the log. If the server stops, returns an error early,
+/// but still removes the DNS records.
 pub async fn issue(
     acme: &Acme,
-    challenge: AcmeChallenge,
+    (challenge, replaces): (AcmeChallenge, Option<&Stored>),
     (challenges, shared): (&Challenges, Option<&SharedState>),
     (errors, stopped): (&ErrorLog, &mut Stopped),
 ) -> Result<Issued, String> {
@@ -45,7 +54,7 @@ pub async fn issue(
         let mut stale = 0;
         loop {
             let (records, answered) = (&mut records, &mut answered);
-            let mut proof = Proof { challenge, challenges, shared, records, answered };
+            let mut proof = Proof { challenge, replaces, challenges, shared, records, answered };
             let outcome = one_order(acme, &mut proof).await;
             match outcome {
                 Err(failure) if failure.is_stale && stale < STALE => stale += 1,
@@ -70,6 +79,8 @@ pub async fn issue(
 /// Data for the proof that this server controls the names.
 struct Proof<'a> {
     challenge: AcmeChallenge,
+    /// The certificate that the new one replaces.
+    replaces: Option<&'a Stored>,
     challenges: &'a Challenges,
     /// The state that machines share: the account, and the answers to challenges.
     shared: Option<&'a SharedState>,
@@ -100,17 +111,43 @@ impl From<Error> for OrderFailure {
 }
 
 async fn one_order(acme: &Acme, proof: &mut Proof<'_>) -> Result<Issued, OrderFailure> {
-    let mut order = new_order(acme, proof.shared).await?;
+    let mut order = new_order(acme, proof.shared, proof.replaces).await?;
     fulfil(&mut order, acme, proof).await
 }
 
 /// Creates an order with the saved account. Creates a new account first if none is saved, or if the
 /// authority does not know the saved account.
-async fn new_order(acme: &Acme, shared: Option<&SharedState>) -> Result<Order, OrderFailure> {
-    let names: Vec<_> = acme.names.iter().cloned().map(Identifier::Dns).collect();
-    let wanted = NewOrder::new(&names);
+async fn new_order(
+    acme: &Acme,
+    shared: Option<&SharedState>,
+    replaces: Option<&Stored>,
+) -> Result<Order, OrderFailure> {
+    let names: Vec<_> = acme.names.iter().map(|name| identifier(name)).collect();
+    let mut wanted = NewOrder::new(&names);
+    if let Some(profile) = &acme.profile {
+        wanted = wanted.profile(profile);
+    }
     if let Some(account) = kept_account(acme, shared).await? {
-        match account.new_order(&wanted).await {
+        has_profile(acme, &account)?;
+        let replaced = replaces.and_then(certificate_id);
+        let outcome = match replaced {
+            None => account.new_order(&wanted).await,
+            Some(id) => {
+                let replacing = NewOrder::new(&names).replaces(id);
+                let replacing = match &acme.profile {
+                    Some(profile) => replacing.profile(profile),
+                    None => replacing,
+                };
+                match account.new_order(&replacing).await {
+                    Ok(order) => return Ok(order),
+                    // Only the order counts. What it replaces gives it precedence at the limits of the
+                    // authority, which may not know the certificate, or may know it as replaced.
+                    Err(error) if has_own_reason(&error) => Err(error),
+                    Err(_) => account.new_order(&wanted).await,
+                }
+            }
+        };
+        match outcome {
             // Create a new account below: the authority has deleted the saved account, or the
             // configured directory URL now names another authority.
             Err(error) if is_problem(&error, "accountDoesNotExist") => {}
@@ -118,7 +155,80 @@ async fn new_order(acme: &Acme, shared: Option<&SharedState>) -> Result<Order, O
         }
     }
     let account = new_account(acme, shared).await?;
+    has_profile(acme, &account)?;
     Ok(account.new_order(&wanted).await?)
+}
+
+/// Fails if the authority does not have the profile, with the profiles that it has.
+fn has_profile(acme: &Acme, account: &Account) -> Result<(), String> {
+    let Some(profile) = &acme.profile else { return Ok(()) };
+    let mut all: Vec<_> = account.profiles().map(|profile| profile.name).collect();
+    if all.contains(&&**profile) {
+        return Ok(());
+    }
+    all.sort_unstable();
+    let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
+    let directory = &acme.directory;
+    Err(format!("{directory} has no profile {profile}: set `profile` to one of its own ({all})"))
+}
+
+/// Returns true if an order fails for a reason that has nothing to do with the certificate that it
+/// replaces.
+fn has_own_reason(error: &Error) -> bool {
+    ["badNonce", "accountDoesNotExist", "rateLimited", "rejectedIdentifier", "userActionRequired"]
+        .iter()
+        .any(|name| is_problem(error, name))
+}
+
+fn identifier(name: &str) -> Identifier {
+    match name.parse() {
+        Ok(address) => Identifier::Ip(address),
+        Err(_) => Identifier::Dns(name.to_owned()),
+    }
+}
+
+/// Returns the name of a certificate at its authority (RFC 9773, section 4.1). `None` if the
+/// certificate has no identifier of its authority's key.
+fn certificate_id(stored: &Stored) -> Option<CertificateIdentifier<'static>> {
+    let first = CertificateDer::from_pem_slice(stored.chain.as_bytes()).ok()?;
+    let (_, certificate) = x509_parser::parse_x509_certificate(&first).ok()?;
+    let key =
+        certificate.iter_extensions().find_map(|extension| match extension.parsed_extension() {
+            ParsedExtension::AuthorityKeyIdentifier(key) => key.key_identifier.as_ref(),
+            _ => None,
+        })?;
+    let serial = Der::from_slice(certificate.tbs_certificate.raw_serial());
+    Some(CertificateIdentifier::new(Der::from_slice(key.0), serial).into_owned())
+}
+
+/// Asks the authority when a certificate should be renewed. Returns the window, and the pause until
+/// the next question; `None` if the authority has no such information.
+///
+/// # Errors
+/// Returns a text for the log.
+pub async fn renewal_window(
+    acme: &Acme,
+    shared: Option<&SharedState>,
+    stored: &Stored,
+) -> Result<Option<(Window, Duration)>, String> {
+    let Some(id) = certificate_id(stored) else { return Ok(None) };
+    let ask = async {
+        let Some(account) = kept_account(acme, shared).await? else { return Ok(None) };
+        match account.renewal_info(&id).await {
+            Ok((info, pause)) => {
+                let window = info.suggested_window;
+                let window =
+                    Window { start: SystemTime::from(window.start), end: window.end.into() };
+                Ok(Some((window, pause)))
+            }
+            Err(Error::Unsupported(_)) => Ok(None),
+            Err(error) => Err(OrderFailure::from(error)),
+        }
+    };
+    match tokio::time::timeout(QUESTION_LIMIT, ask).await {
+        Ok(outcome) => outcome.map_err(|failure| failure.why),
+        Err(_) => Err(format!("no answer within {} s", QUESTION_LIMIT.as_secs())),
+    }
 }
 
 /// Returns true if the authority answered with this type of problem (RFC 8555 section 6.7).
@@ -270,8 +380,20 @@ async fn prove(order: &mut Order, proof: &mut Proof<'_>) -> Result<(), OrderFail
                 proof.challenges.answer_request(&challenge.token, reply);
             }
             AcmeChallenge::TlsAlpn01 => {
-                let name = dns_name(challenge.identifier())?;
-                show(proof, name, key.digest().as_ref()).await?;
+                let identifier = challenge.identifier();
+                let digest = key.digest();
+                match identifier.identifier {
+                    // The authority names the address as its reverse name, because SNI has no
+                    // addresses (RFC 8738, section 6).
+                    Identifier::Ip(address) => {
+                        let names = (&*address.to_string(), &*reverse_name(*address));
+                        show(proof, names, digest.as_ref()).await?;
+                    }
+                    _ => {
+                        let name = dns_name(identifier)?;
+                        show(proof, (name, name), digest.as_ref()).await?;
+                    }
+                }
             }
             AcmeChallenge::Dns01 => {} // `create_records` has answered it
         }
@@ -280,20 +402,42 @@ async fn prove(order: &mut Order, proof: &mut Proof<'_>) -> Result<(), OrderFail
     Ok(())
 }
 
-/// Answers the challenge tls-alpn-01 for `name` (RFC 8737, section 3). When the authority connects,
-/// the server then presents a self-signed certificate that contains `digest`.
-async fn show(proof: &mut Proof<'_>, name: &str, digest: &[u8]) -> Result<(), String> {
+/// Returns the name of an address in the DNS, such as `1.2.0.192.in-addr.arpa`.
+fn reverse_name(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(address) => {
+            let [a, b, c, d] = address.octets();
+            format!("{d}.{c}.{b}.{a}.in-addr.arpa")
+        }
+        IpAddr::V6(address) => {
+            let bytes = address.octets().into_iter().rev();
+            let digits: String =
+                bytes.map(|byte| format!("{:x}.{:x}.", byte & 15, byte >> 4)).collect();
+            format!("{digits}ip6.arpa")
+        }
+    }
+}
+
+/// Answers the challenge tls-alpn-01 for `name` (RFC 8737, section 3). When the authority connects
+/// and names `server_name`, the server then presents a self-signed certificate that contains
+/// `digest`.
+async fn show(
+    proof: &mut Proof<'_>,
+    (name, server_name): (&str, &str),
+    digest: &[u8],
+) -> Result<(), String> {
     let failed = |error: rcgen::Error| error.to_string();
     let key = KeyPair::generate().map_err(failed)?;
     let mut params = CertificateParams::new([name.to_owned()]).map_err(failed)?;
     params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
     let certificate = params.self_signed(&key).map_err(failed)?;
     if let Some(shared) = proof.shared {
-        shared.answer_handshake(name, certificate.pem(), key.serialize_pem()).await?;
+        shared.answer_handshake(server_name, certificate.pem(), key.serialize_pem()).await?;
     }
-    proof.answered.push(Challenge::Name(name.to_ascii_lowercase()));
+    proof.answered.push(Challenge::Name(server_name.to_ascii_lowercase()));
     let key = PrivatePkcs8KeyDer::from(key.serialize_der());
-    let shown = proof.challenges.answer_handshake(name, certificate.der().clone(), key.into());
+    let certificate = certificate.der().clone();
+    let shown = proof.challenges.answer_handshake(server_name, certificate, key.into());
     shown.map_err(|error| error.to_string())
 }
 
@@ -324,4 +468,21 @@ fn whole(error: &Error) -> String {
         source = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_authority_asks_for_an_address_by_its_reverse_name() {
+        let name = |address: &str| reverse_name(address.parse().unwrap());
+        assert_eq!(name("192.0.2.1"), "1.2.0.192.in-addr.arpa");
+        assert_eq!(
+            name("2001:db8::567:89ab"),
+            "b.a.9.8.7.6.5.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa"
+        );
+        assert_eq!(identifier("2001:db8::1"), Identifier::Ip("2001:db8::1".parse().unwrap()));
+        assert_eq!(identifier("1.example"), Identifier::Dns("1.example".to_owned()));
+    }
 }

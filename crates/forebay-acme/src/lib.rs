@@ -8,7 +8,8 @@
 //! - `state` reads and writes the directory of accounts, certificates and keys;
 //! - `shared` reads and writes accounts and certificates in the store that several machines share,
 //!   so that only one machine orders;
-//! - `schedule` computes the time of a renewal and the pause after a failure.
+//! - `schedule` computes the time of a renewal and the pause after a failure. The authority may ask for
+//!   another time of renewal (ARI, RFC 9773).
 //!
 //! This crate serves no requests. The authority sends its challenges to the server, which takes the
 //! answers from `Challenges`.
@@ -28,10 +29,11 @@ use std::time::{Duration, SystemTime};
 
 use forebay_conf::{Acme, AcmeChallenge};
 use forebay_net::log::ErrorLog;
-use forebay_net::tls::{Challenges, SiteCertificate};
+use forebay_net::tls::{Challenges, Renewal, SiteCertificate};
 use forebay_store::Store;
 use tokio::sync::watch;
 
+use schedule::Window;
 use shared::{OrderTurn, SharedState};
 
 pub use dns_records::wait_for_removal;
@@ -57,6 +59,10 @@ pub struct Manager {
 /// Maximum time until the thread reads the clock again. The clock may jump: an administrator may
 /// set it, and the machine may be suspended.
 const LOOK: Duration = Duration::from_secs(3600);
+
+/// Limits on the authority's pause until the next question when to renew (RFC 9773, section 4.3.2).
+const SHORTEST_ASK: Duration = Duration::from_secs(60);
+const LONGEST_ASK: Duration = Duration::from_secs(24 * 3600);
 
 impl Manager {
     /// Starts the thread.
@@ -104,6 +110,73 @@ struct Kept {
     /// Time of the next order.
     due: SystemTime,
     failures: u32,
+    /// Reason of the last failure, if `failures` is not 0.
+    error: Option<String>,
+    /// Time in which the authority wants the certificate to be renewed, if it said so.
+    window: Option<Window>,
+    /// Time of the next question for `window`.
+    ask: SystemTime,
+}
+
+impl Kept {
+    fn new(wanted: Wanted, stored: Option<Stored>, failures: u32) -> Self {
+        let due = stored.as_ref().map_or(SystemTime::UNIX_EPOCH, schedule::renewal);
+        let ask = SystemTime::UNIX_EPOCH;
+        Self { wanted, stored, due, failures, error: None, window: None, ask }
+    }
+
+    /// Begins to use a new certificate. `rest` is the earliest time of the next order.
+    fn renewed(&mut self, stored: Stored, rest: SystemTime) {
+        self.due = schedule::renewal(&stored).max(rest);
+        (self.failures, self.error, self.window, self.ask) = (0, None, None, rest);
+        self.stored = Some(stored);
+    }
+
+    /// Returns the rest of the life of the certificate in use. `None` if it has ended.
+    fn left(&self, now: SystemTime) -> Option<Duration> {
+        let left = self.stored.as_ref()?.not_after.duration_since(now).ok()?;
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// Asks the authority when to renew, and plans the renewal for then. Without an answer, the renewal
+    /// stays where it is.
+    async fn ask_for_window(&mut self, shared: Option<&SharedState>, errors: &ErrorLog) {
+        let Some(stored) = &self.stored else { return };
+        let acme = &self.wanted.acme;
+        let names = acme.names.join(", ");
+        let now = SystemTime::now();
+        match issue::renewal_window(acme, shared, stored).await {
+            Ok(None) => self.ask = now + LONGEST_ASK,
+            Ok(Some((window, pause))) => {
+                self.ask = now + pause.clamp(SHORTEST_ASK, LONGEST_ASK);
+                // A new random time for each answer would gather the renewals at the window's end.
+                if self.window != Some(window) {
+                    self.window = Some(window);
+                    let due = schedule::in_window(window, stored);
+                    if due <= now && self.due > now {
+                        errors.info(&format!("ACME: {names}: the authority wants a renewal now"));
+                    }
+                    if self.failures == 0 {
+                        self.due = due;
+                    }
+                }
+            }
+            Err(why) => {
+                self.ask = now + LOOK;
+                errors.info(&format!(
+                    "ACME: {names}: the authority does not say when to renew: {why}"
+                ));
+            }
+        }
+    }
+
+    /// Shows the administrator what is planned.
+    fn report(&self) {
+        let Self { due, failures, error, .. } = self;
+        let error = error.clone();
+        let renewal = Renewal { due: *due, failures: *failures, error };
+        self.wanted.certificate.plan_renewal(renewal);
+    }
 }
 
 /// The parts of the server that the manager uses.
@@ -139,13 +212,11 @@ async fn keep(
     errors: &ErrorLog,
     mut stopped: Stopped,
 ) {
-    let now = SystemTime::now();
     let mut all: Vec<Kept> = wanted
         .into_iter()
         .map(|wanted| {
             let stored = load(&wanted.acme).filter(|_| !wanted.certificate.is_empty());
-            let due = stored.as_ref().map_or(now, schedule::renewal);
-            Kept { wanted, stored, due, failures: 0 }
+            Kept::new(wanted, stored, 0)
         })
         .collect();
     loop {
@@ -154,15 +225,28 @@ async fn keep(
                 shared.refresh(kept, errors).await;
             }
         }
+        all.iter().for_each(Kept::report);
+        let asking = all.iter().filter(|kept| kept.stored.is_some()).map(|kept| kept.ask).min();
         let Some(next) = all.iter_mut().min_by_key(|kept| kept.due) else { return };
         let now = SystemTime::now();
-        let look = if front.shared.is_some() { shared::LOOK } else { LOOK };
-        if let Ok(wait) = next.due.duration_since(now)
-            && !wait.is_zero()
-        {
+        if next.due > now {
+            if asking.is_some_and(|asking| asking <= now) {
+                // One question at a time: an authority that does not answer must not delay orders.
+                let asking = all.iter_mut().filter(|kept| kept.stored.is_some());
+                if let Some(kept) = asking.min_by_key(|kept| kept.ask) {
+                    tokio::select! {
+                        _ = stopped.wait_for(|stop| *stop) => return,
+                        () = kept.ask_for_window(front.shared, errors) => {}
+                    }
+                }
+                continue;
+            }
+            let look = if front.shared.is_some() { shared::LOOK } else { LOOK };
+            let until = asking.map_or(next.due, |asking| asking.min(next.due));
+            let wait = until.duration_since(now).unwrap_or_default().min(look);
             tokio::select! {
                 _ = stopped.wait_for(|stop| *stop) => return,
-                () = tokio::time::sleep(wait.min(look)) => continue,
+                () = tokio::time::sleep(wait) => continue,
             }
         }
         match front.shared {
@@ -208,7 +292,8 @@ async fn renew(
     let acme = &kept.wanted.acme;
     let names = acme.names.join(", ");
     let challenge = challenge(acme, has_plain, kept.failures);
-    let outcome = issue::issue(acme, challenge, (challenges, shared), (errors, stopped)).await;
+    let by = (challenge, kept.stored.as_ref());
+    let outcome = issue::issue(acme, by, (challenges, shared), (errors, stopped)).await;
     if outcome.is_err() && *stopped.borrow() {
         return;
     }
@@ -233,21 +318,20 @@ async fn renew(
     match outcome {
         Ok(stored) => {
             errors.info(&format!("ACME: {names}: a certificate was issued by {}", acme.directory));
-            kept.failures = 0;
-            // With a wrong clock or a short lifetime, the renewal could be due immediately. `due`
-            // is at least an hour (`LOOK`) from now, so that orders do not follow without a pause.
-            kept.due = schedule::renewal(&stored).max(SystemTime::now() + LOOK);
-            kept.stored = Some(stored);
+            let rest = schedule::rest(&stored, SystemTime::now());
+            kept.renewed(stored, rest);
         }
         Err(why) => {
-            let pause = schedule::pause(kept.failures);
+            let now = SystemTime::now();
+            let pause = schedule::pause(kept.failures, kept.left(now));
             kept.failures += 1;
-            kept.due = SystemTime::now() + pause;
+            kept.due = now + pause;
             errors.error(&format!(
                 "ACME: {names}: no certificate: {why}; next attempt in {} s. {}",
                 pause.as_secs(),
                 advice(challenge)
             ));
+            kept.error = Some(why);
         }
     }
 }

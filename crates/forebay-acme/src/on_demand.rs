@@ -21,7 +21,7 @@ use tokio::task::{JoinSet, LocalSet};
 use crate::ask::ask;
 use crate::shared::{OrderTurn, SharedState};
 use crate::{ChallengeFront, Kept, Manager, ManagerFront, Stopped, Wanted};
-use crate::{load, order_as_owner, renew, schedule, state};
+use crate::{load, order_as_owner, renew, state};
 
 /// Maximum number of simultaneous questions to the application.
 const QUESTIONS: usize = 16;
@@ -314,9 +314,8 @@ impl Issuer {
         let stored = load(&acme).filter(|stored| {
             certificate.replace(stored.chain.as_bytes(), stored.key.as_bytes()).is_ok()
         });
-        let due = stored.as_ref().map_or(SystemTime::UNIX_EPOCH, schedule::renewal);
         let failures = self.failures.borrow().get(name).copied().unwrap_or_default();
-        Kept { wanted: Wanted { acme, certificate }, stored, due, failures }
+        Kept::new(Wanted { acme, certificate }, stored, failures)
     }
 
     /// Makes the listeners present the certificate. Returns false if there is no certificate, or if

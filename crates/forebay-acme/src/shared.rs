@@ -257,18 +257,10 @@ fn take(kept: &mut Kept, theirs: Stored, errors: &ErrorLog) {
         errors.warn(&format!("ACME: {names}: {error}; a start without the store lacks it"));
     }
     errors.info(&format!("ACME: {names}: uses the certificate in the store"));
-    (kept.due, kept.failures) = (due(&theirs, kept.stored.is_none()), 0);
-    kept.stored = Some(theirs);
-}
-
-/// Returns the time of the next order, after this machine has taken another machine's certificate.
-/// `is_first` is true if this machine had no certificate before.
-fn due(theirs: &Stored, is_first: bool) -> SystemTime {
-    let renewal = schedule::renewal(theirs);
-    // If this machine already had a certificate, another machine has just renewed it. With a wrong
-    // clock or a short lifetime, the new certificate could be due immediately. The machines would
-    // then order one after another without a pause.
-    if is_first { renewal } else { renewal.max(SystemTime::now() + crate::LOOK) }
+    let now = SystemTime::now();
+    // If this machine already had a certificate, another machine has just renewed it.
+    let rest = if kept.stored.is_none() { now } else { schedule::rest(&theirs, now) };
+    kept.renewed(theirs, rest);
 }
 
 fn account_name(acme: &Acme) -> String {
@@ -358,18 +350,5 @@ mod tests {
         }
         drop(challenges);
         assert_eq!(answering.join().unwrap(), 2);
-    }
-
-    #[test]
-    fn a_certificate_that_is_due_at_once_is_not_ordered_in_turn() {
-        let theirs = Stored {
-            chain: String::new(),
-            key: String::new(),
-            not_before: UNIX_EPOCH,
-            not_after: UNIX_EPOCH + Duration::from_secs(90),
-        };
-        let now = SystemTime::now();
-        assert!(due(&theirs, true) < now, "a machine that has none orders at once");
-        assert!(due(&theirs, false) >= now + crate::LOOK);
     }
 }

@@ -9,6 +9,7 @@
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,6 +17,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use forebay_conf::{Acme, files};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use x509_parser::extensions::GeneralName;
 
 /// Certificate that the authority has just issued.
 pub struct Issued {
@@ -71,7 +73,8 @@ pub fn parse(text: &str, acme: &Acme) -> Option<Stored> {
         .general_names
         .iter()
         .filter_map(|name| match name {
-            x509_parser::extensions::GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+            GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+            GeneralName::IPAddress(bytes) => address(bytes).map(|address| address.to_string()),
             _ => None,
         })
         .collect();
@@ -84,6 +87,11 @@ pub fn parse(text: &str, acme: &Acme) -> Option<Stored> {
         not_before: time(validity.not_before.timestamp())?,
         not_after: time(validity.not_after.timestamp())?,
     })
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
 }
 
 const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
@@ -198,6 +206,7 @@ mod tests {
             state: state.to_owned(),
             challenge: None,
             dns_hook: Vec::new(),
+            profile: None,
             dns_wait: Duration::ZERO,
             external_account: None,
         }

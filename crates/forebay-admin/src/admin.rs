@@ -15,6 +15,7 @@ use forebay_net::counters::{BUCKETS, Counters, Durations, KINDS, RouteTotals, To
 use forebay_net::limit::Limit;
 use forebay_net::listen::{self, ListenError, Listener, Loads};
 use forebay_net::timing::Step;
+use forebay_net::tls::Renewal;
 use forebay_wire::http1::encode;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::param::page_size;
@@ -74,6 +75,8 @@ pub struct CertificateRow {
     pub source: String,
     /// Begin and end of the validity in seconds since 1970. `None`: there is no certificate yet.
     pub validity: Option<(i64, i64)>,
+    /// The next order, if Forebay obtains the certificate.
+    pub renewal: Option<Renewal>,
 }
 
 /// The configuration that runs.
@@ -457,6 +460,9 @@ impl Admin {
                 "names": row.names, "source": row.source,
                 "starts": row.validity.map(|(start, _)| start),
                 "expires": row.validity.map(|(_, end)| end),
+                "renewal": row.renewal.as_ref().map(|next| json!({
+                    "due": seconds(next.due), "failures": next.failures, "error": next.error,
+                })),
             })).collect::<Vec<_>>(),
             "configuration": {
                 "generation": configuration.generation,
@@ -523,18 +529,28 @@ fn append_configuration(out: &mut String, row: &ConfigurationRow, certificates: 
     for row in certificates {
         let (names, source) = (label(&row.names.join(",")), label(&row.source));
         // A map, because Prometheus refuses two values with the same labels.
-        if let Some(validity) = row.validity {
-            rows.entry(format!("names=\"{names}\",source=\"{source}\"")).or_insert(validity);
+        rows.entry(format!("names=\"{names}\",source=\"{source}\"")).or_insert(row);
+    }
+    type Figure = (Metric, fn(&CertificateRow) -> Option<i64>);
+    let figures: [Figure; 4] = [
+        (metrics::CERTIFICATE_START, |row| Some(row.validity?.0)),
+        (metrics::CERTIFICATE_EXPIRY, |row| Some(row.validity?.1)),
+        (metrics::CERTIFICATE_RENEWAL, |row| Some(seconds(row.renewal.as_ref()?.due) as i64)),
+        (metrics::CERTIFICATE_FAILURES, |row| Some(row.renewal.as_ref()?.failures.into())),
+    ];
+    for (metric, of) in figures {
+        metric.begin(out);
+        for (labels, row) in &rows {
+            if let Some(value) = of(row) {
+                metric.value(out, labels, value);
+            }
         }
     }
-    metrics::CERTIFICATE_START.begin(out);
-    for (labels, (start, _)) in &rows {
-        metrics::CERTIFICATE_START.value(out, labels, start);
-    }
-    metrics::CERTIFICATE_EXPIRY.begin(out);
-    for (labels, (_, end)) in &rows {
-        metrics::CERTIFICATE_EXPIRY.value(out, labels, end);
-    }
+}
+
+/// Returns a time in seconds since 1970.
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 const STATES: [&str; 4] = ["starting", "idle", "busy", "ending"];
@@ -551,7 +567,8 @@ fn append_apps(out: &mut String, apps: &[AppStatus]) {
         }
     }
     let memory = |app: &AppStatus| app.workers.iter().map(|worker| worker.rss).sum();
-    let figures: [(Metric, &dyn Fn(&AppStatus) -> u64); 5] = [
+    type Figure<'a> = (Metric, &'a dyn Fn(&AppStatus) -> u64);
+    let figures: [Figure<'_>; 5] = [
         (metrics::WORKERS_MEMORY, &memory),
         (metrics::APP_WAITING, &|app| app.waiting as u64),
         (metrics::WORKER_STARTS, &|app| app.starts),

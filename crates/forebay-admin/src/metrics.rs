@@ -127,6 +127,10 @@ metrics! {
         "Begin of the validity of each certificate.",
     CERTIFICATE_EXPIRY Gauge "forebay_certificate_expiry_timestamp_seconds" ["names", "source"]
         "End of the validity of each certificate, by its names. The source is a file or `ACME`.",
+    CERTIFICATE_RENEWAL Gauge "forebay_certificate_renewal_timestamp_seconds" ["names", "source"]
+        "Time of the next order, for certificates by ACME.",
+    CERTIFICATE_FAILURES Gauge "forebay_certificate_failed_orders" ["names", "source"]
+        "Orders by ACME that failed since the last success. `/status` has the last error.",
     UPTIME Gauge "forebay_uptime_seconds" [] "Time since the start.",
     START_TIME Gauge "process_start_time_seconds" [] "Time of the start.",
     CPU Counter "process_cpu_seconds_total" []

@@ -13,7 +13,7 @@ mod server;
 mod session;
 mod tickets;
 
-pub use certificate::SiteCertificate;
+pub use certificate::{Renewal, SiteCertificate};
 pub use challenges::{Challenge, ChallengeAnswer, Challenges, Question};
 pub use client::{Alpn, ClientTls};
 pub use handshake::Handshake;

@@ -7,15 +7,15 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use forebay_testkit::DEADLINE;
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
-use forebay_testkit::peer::{Redis, installed};
+use forebay_testkit::peer::{Redis, built_from_go, installed};
 use forebay_testkit::port::free_port;
 use forebay_testkit::process::{Process, eventually};
 use forebay_testkit::stream::TestStream;
@@ -28,12 +28,14 @@ use rustls::{ClientConfig, RootCertStore};
 use support::{Forebay, serve};
 
 const NAME: &str = "www.forebay.test";
+const DAY: u64 = 24 * 3600;
 
 /// A Pebble that finds every name on this machine, with the ports that it connects to.
 struct Pebble {
     // Before the folder: fields are dropped in order.
     pebble: Option<Process>,
     _dns: Process,
+    program: PathBuf,
     folder: Folder,
     directory: String,
     management: SocketAddr,
@@ -56,6 +58,25 @@ impl Pebble {
         let program = installed("pebble")?;
         // Part of the same package.
         let dns = program.with_file_name("pebble-challtestsrv");
+        Some(Self::start_programs(program, (dns, "-dns01"), more))
+    }
+
+    /// Starts a newer Pebble, which has profiles, renewal information and addresses.
+    fn start_new() -> Option<Self> {
+        let program = built_from_go("new-pebble")?;
+        let dns = built_from_go("new-pebble-challtestsrv")?;
+        let profiles = serde_json::json!({ "profiles": {
+            "classic": { "description": "90 days", "validityPeriod": 90 * DAY },
+            "shortlived": { "description": "six days", "validityPeriod": 6 * DAY },
+        }});
+        Some(Self::start_programs(program, (dns, "-dnsserver"), &profiles))
+    }
+
+    fn start_programs(
+        program: PathBuf,
+        (dns, dns_flag): (PathBuf, &str),
+        more: &serde_json::Value,
+    ) -> Self {
         let folder = Folder::new();
         let authority = Authority::new("of Pebble's own server");
         let Identity { certificate, key } = authority.issue(&["127.0.0.1"]);
@@ -80,7 +101,7 @@ impl Pebble {
         let mut command = Command::new(dns);
         command.args(["-defaultIPv4", "127.0.0.1", "-defaultIPv6", ""]);
         command.args(["-http01", "", "-https01", "", "-tlsalpn01", ""]);
-        command.args(["-dns01", &format!("127.0.0.1:{resolver}")]);
+        command.args([dns_flag, &format!("127.0.0.1:{resolver}")]);
         command.args(["-management", &format!("127.0.0.1:{control}")]);
         let mut dns = Process::start(command);
         let loopback = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -88,9 +109,10 @@ impl Pebble {
         let mut pebble = run(&program, &file, resolver);
         pebble.wait_until_listening(loopback(acme));
         pebble.wait_until_listening(loopback(management));
-        Some(Self {
+        Self {
             pebble: Some(pebble),
             _dns: dns,
+            program,
             folder,
             directory: format!("https://127.0.0.1:{acme}/dir"),
             management: loopback(management),
@@ -99,14 +121,13 @@ impl Pebble {
             https,
             resolver,
             control,
-        })
+        }
     }
 
     /// Ends Pebble, and starts a new one without any state.
     fn start_anew(&mut self) {
-        let program = installed("pebble").unwrap();
         drop(self.pebble.take());
-        let mut pebble = run(&program, &self.folder.path().join("pebble.json"), self.resolver);
+        let mut pebble = run(&self.program, &self.folder.path().join("pebble.json"), self.resolver);
         pebble.wait_until_listening(self.management);
         self.pebble = Some(pebble);
     }
@@ -225,6 +246,143 @@ fn a_certificate_is_renewed_before_its_end_and_connections_stay() {
     }
     assert!(connect(pebble.https(), NAME, old.client()).is_err(), "the first is shown no more");
     forebay.stop();
+}
+
+/// Adds an admin listener to a configuration, and returns its address.
+fn with_admin(site: &str) -> (SocketAddr, String) {
+    let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    (admin, format!("[server]\nadmin = \"{admin}\"\n{site}"))
+}
+
+/// Returns the value of a metric of the first certificate.
+fn certificate_metric(admin: SocketAddr, name: &str) -> Option<u64> {
+    let metrics = Client::connect(admin).get("/metrics").text().to_owned();
+    let start = format!("forebay_certificate_{name}{{");
+    let line = metrics.lines().find(|line| line.starts_with(&start))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+fn status(admin: SocketAddr) -> serde_json::Value {
+    serde_json::from_str(Client::connect(admin).get("/status").text()).unwrap()
+}
+
+#[test]
+fn a_profile_of_six_days_is_ordered_and_its_renewal_planned() {
+    let Some(pebble) = Pebble::start_new() else { return };
+    let (admin, site) = with_admin(&pebble.site(", profile = \"shortlived\""));
+    let forebay = serve(Folder::new(), &site);
+    hello(&mut connect_when_issued(&pebble, &pebble.client(), &forebay));
+    let metric = |name: &str| certificate_metric(admin, name).unwrap_or_default();
+    let (start, end) = (metric("start_timestamp_seconds"), metric("expiry_timestamp_seconds"));
+    assert!((6 * DAY - 1..=6 * DAY).contains(&(end - start)), "{start} {end}");
+    let is_planned = || {
+        let due = metric("renewal_timestamp_seconds");
+        (start + 3 * DAY..end).contains(&due)
+    };
+    assert!(eventually(is_planned), "{}", forebay.process.output());
+    assert_eq!(certificate_metric(admin, "failed_orders"), Some(0));
+    forebay.stop();
+}
+
+#[test]
+fn a_profile_that_the_authority_lacks_is_reported_with_those_that_it_has() {
+    let Some(pebble) = Pebble::start_new() else { return };
+    let (admin, site) = with_admin(&pebble.site(", profile = \"weekly\""));
+    let forebay = serve(Folder::new(), &site);
+    assert!(eventually(|| certificate_metric(admin, "failed_orders") == Some(1)));
+    let row = status(admin)["certificates"][0].clone();
+    let error = row["renewal"]["error"].as_str().unwrap();
+    let expected = "has no profile weekly: set `profile` to one of its own (classic, shortlived)";
+    assert!(error.ends_with(expected), "{error}");
+    assert_eq!(row["expires"], serde_json::Value::Null);
+    forebay.stop();
+}
+
+#[test]
+fn the_authority_moves_the_renewal_and_learns_what_is_replaced() {
+    let Some(pebble) = Pebble::start_new() else { return };
+    let (admin, site) = with_admin(&pebble.site(", profile = \"classic\""));
+    let mut forebay = serve(Folder::new(), &site);
+    let config = pebble.client();
+    let issued = certificate(&mut connect_when_issued(&pebble, &config, &forebay));
+    forebay.process.wait_for_output("a certificate was issued");
+    forebay.stop();
+    let authority = fs::read_dir(pebble.folder.path().join("state")).unwrap().next().unwrap();
+    let file = fs::read_to_string(authority.unwrap().path().join(format!("{NAME}.pem"))).unwrap();
+    let chain = &file[file.find("-----BEGIN CERTIFICATE-----").unwrap()..];
+    let say = |answer: &str| {
+        let body = serde_json::json!({ "Certificate": chain, "ARIResponse": answer }).to_string();
+        let mut client =
+            connect(pebble.management, "127.0.0.1", pebble.authority.client()).unwrap();
+        client.send(format!(
+            "POST /set-renewal-info/ HTTP/1.1\r\nHost: h\r\nUser-Agent: test\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        ));
+        let reply = client.reply();
+        assert_eq!(reply.status, 200, "{}", reply.text());
+    };
+    let due = || certificate_metric(admin, "renewal_timestamp_seconds").unwrap_or_default();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    // What is not a window changes nothing.
+    say("{\"suggestedWindow\":{\"start\":\"tomorrow\"}}");
+    let mut forebay = serve(Folder::new(), &site);
+    forebay.process.wait_for_output("the authority does not say when to renew");
+    assert!((now + 59 * DAY..now + 64 * DAY).contains(&due()), "{}", due());
+    forebay.stop();
+    // A window in 2035 would be too late.
+    say(
+        "{\"suggestedWindow\":{\"start\":\"2135-01-01T00:00:00Z\",\"end\":\"2135-01-02T00:00:00Z\"}}",
+    );
+    let forebay = serve(Folder::new(), &site);
+    let eighth = 90 * DAY / 8;
+    let latest = now + 90 * DAY - eighth;
+    assert!(eventually(|| (latest - 3600..latest + 3600).contains(&due())), "{}", due());
+    forebay.stop();
+    // A window in the past: now.
+    say(
+        "{\"suggestedWindow\":{\"start\":\"2026-01-01T00:00:00Z\",\"end\":\"2026-01-02T00:00:00Z\"}}",
+    );
+    let mut forebay = serve(Folder::new(), &site);
+    forebay.process.wait_for_output("the authority wants a renewal now");
+    forebay.process.wait_for_output("a certificate was issued");
+    let renewed = certificate(&mut connect(pebble.https(), NAME, config).unwrap());
+    assert_ne!(renewed, issued);
+    let log = pebble.pebble.as_ref().unwrap().output();
+    assert_eq!(log.matches("has been marked as replaced").count(), 1, "{log}");
+    forebay.stop();
+}
+
+#[test]
+fn an_address_gets_a_certificate_and_clients_without_a_name_see_it() {
+    let Some(pebble) = Pebble::start_new() else { return };
+    let config = pebble.client();
+    let other = Authority::new("of the first site");
+    let Identity { certificate: chain, key } = other.issue(&["first.test"]);
+    let (chain, key) = (pebble.folder.write("a.pem", chain), pebble.folder.write("a.key", key));
+    for challenge in ["http-01", "tls-alpn-01"] {
+        let _ = fs::remove_dir_all(pebble.folder.path().join("state"));
+        let site = pebble.site(&format!(", challenge = \"{challenge}\", profile = \"shortlived\""));
+        let site = site.replace(NAME, "127.0.0.1");
+        let first = format!(
+            "[[site]]\nhosts = \"first.test\"\nlisten = \"https://127.0.0.1:{}\"\n\
+             tls = {{ certificate = \"{}\", key = \"{}\" }}\n[[site.route]]\nrespond = \"first\"\n",
+            pebble.https,
+            chain.display(),
+            key.display()
+        );
+        let configuration = format!("{first}{site}");
+        let mut forebay = serve(Folder::new(), &configuration);
+        forebay.process.wait_for_output("a certificate was issued");
+        let mut client = connect(pebble.https(), "127.0.0.1", config.clone()).unwrap();
+        client.send("GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
+        assert_eq!(client.reply().text(), "hello");
+        assert!(connect(pebble.https(), "first.test", other.client()).is_ok());
+        forebay.stop();
+        // The saved certificate is found and used at once.
+        let forebay = serve(Folder::new(), &configuration);
+        assert!(connect(pebble.https(), "127.0.0.1", config.clone()).is_ok());
+        forebay.stop();
+    }
 }
 
 #[test]

@@ -36,7 +36,10 @@ pub fn json(backends: &[BackendRow]) -> Vec<Value> {
     backends.iter().map(row).collect()
 }
 
-const FAMILIES: [(Metric, fn(&BackendRow) -> u64); 4] = [
+/// A metric and its value.
+type Figure = (Metric, fn(&BackendRow) -> u64);
+
+const FAMILIES: [Figure; 4] = [
     (metrics::BACKEND_UP, |b| b.is_up.into()),
     (metrics::BACKEND_ACTIVE, |b| b.active),
     (metrics::BACKEND_REQUESTS, |b| b.requests),

@@ -109,8 +109,12 @@ pub enum Curve {
 pub struct Acme {
     /// The mail address for messages from the authority. Default: none.
     pub email: Option<At<String>>,
-    /// The URL of the authority's directory. Default: that of Let's Encrypt.
+    /// The URL of the authority's directory, or "staging" for that of Let's Encrypt for tests, whose
+    /// certificates no browser accepts. Default: that of Let's Encrypt.
     pub directory: Option<At<String>>,
+    /// The kind of certificate, by its name at the authority, such as "shortlived" for six days. Default:
+    /// the authority's own. With an address in `hosts` and Let's Encrypt: "shortlived".
+    pub profile: Option<At<String>>,
     /// A PEM file with the certificates that verify the authority's own server. Default: the
     /// authorities that this machine trusts.
     pub ca: Option<At<String>>,

@@ -89,10 +89,12 @@ pub enum CertificateSource {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Acme {
     /// The host names in the certificate, at least one. With [`AcmeChallenge::Dns01`], the first label
-    /// may be `*`.
+    /// may be `*`. A name may also be an address, without brackets.
     pub names: Vec<String>,
     /// The URL of the authority's directory. Default: the URL of Let's Encrypt's directory.
     pub directory: String,
+    /// The kind of certificate, by its name at the authority. `None`: the authority chooses.
+    pub profile: Option<String>,
     /// A PEM file with the certificates that verify the authority's own server. The file existed
     /// when the configuration was loaded. `None`: the authorities that this machine trusts.
     pub ca: Option<PathBuf>,

@@ -2,6 +2,7 @@
 //! and without TLS.
 
 use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -19,6 +20,9 @@ use crate::plan::{
 use crate::preset::other_name;
 
 const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
+
+/// The URL that `directory = "staging"` stands for.
+const STAGING: &str = "https://acme-staging-v02.api.letsencrypt.org/directory";
 
 /// The default directory for ACME accounts, certificates and keys.
 const STATE: &str = "/var/lib/forebay/acme";
@@ -164,7 +168,14 @@ fn curves(typed: &file::Tls) -> Resolution<Vec<Curve>> {
 /// second site that redirects these names. Both sites get the names in the same order, so that they
 /// use the same certificate.
 fn with_other_names(names: &[String]) -> Vec<String> {
-    let mut all: Vec<_> = names.iter().flat_map(|name| [name.clone(), other_name(name)]).collect();
+    let mut all: Vec<_> = names
+        .iter()
+        .flat_map(|name| {
+            // No name begins with "www." before an address.
+            let other = name.parse::<IpAddr>().is_err().then(|| other_name(name));
+            std::iter::once(name.clone()).chain(other)
+        })
+        .collect();
     all.sort_by_key(|name| (name.trim_start_matches("www.").to_owned(), name.len()));
     all.dedup();
     all
@@ -200,18 +211,33 @@ fn acme(
         return Err(no_effect(&at.span, key, "if `acme` obtains the certificate", help));
     }
     let names = if typed.on_demand.is_some() { Vec::new() } else { acme_names(typed, hosts)? };
-    let directory = typed.directory.as_ref();
-    if let Some(at) = directory.filter(|at| !at.starts_with("https://")) {
-        return Err(Problem::new(&at.span, "this is not an https:// URL")
-            .help(format!("as in directory = \"{LETS_ENCRYPT}\"")));
-    }
+    let directory = match &typed.directory {
+        None => LETS_ENCRYPT.to_owned(),
+        Some(at) if at.value == "staging" => STAGING.to_owned(),
+        Some(at) if at.starts_with("https://") => at.value.clone(),
+        Some(at) => {
+            return Err(Problem::new(&at.span, "this is neither an https:// URL nor \"staging\"")
+                .help(format!("as in directory = \"{LETS_ENCRYPT}\"")));
+        }
+    };
+    let profile = match &typed.profile {
+        Some(at) => Some(profile(at)?),
+        // Let's Encrypt issues certificates for addresses with this profile only.
+        None if names.iter().any(|name| name.parse::<IpAddr>().is_ok())
+            && [LETS_ENCRYPT, STAGING].contains(&&*directory) =>
+        {
+            Some("shortlived".to_owned())
+        }
+        None => None,
+    };
     if let Some(at) = typed.email.as_ref().filter(|at| !at.contains('@')) {
         return Err(Problem::new(&at.span, "this is not an e-mail address")
             .help("as in email = \"admin@example.org\""));
     }
     Ok(Acme {
         names,
-        directory: directory.map_or_else(|| LETS_ENCRYPT.to_owned(), |at| at.value.clone()),
+        directory,
+        profile,
         ca: typed.ca.as_ref().map(|at| file(context, at)).transpose()?,
         email: typed.email.as_ref().map(|at| at.value.clone()),
         state: match &typed.state {
@@ -229,12 +255,30 @@ fn acme(
     })
 }
 
+fn profile(at: &At<String>) -> Resolution<String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if at.is_empty() || at.len() > 64 || !at.bytes().all(is_plain) {
+        return Err(Problem::new(&at.span, "this is not the name of a profile")
+            .help("the authority lists its profiles, such as profile = \"shortlived\""));
+    }
+    Ok(at.value.clone())
+}
+
+/// Returns the names of the certificate. An address has no brackets there.
 fn acme_names(typed: &At<Table<file::Acme>>, hosts: &[HostPattern]) -> Resolution<Vec<String>> {
     let has_dns =
         matches!(typed.challenge.as_ref().map(|at| at.value), Some(file::AcmeChallenge::Dns01));
     let name = |host: &HostPattern| {
         match host {
-        HostPattern::Exact(name) => Ok(name.to_ascii_lowercase()),
+        HostPattern::Exact(name) => match address(name) {
+            Some(address) if has_dns => Err(Problem::new(
+                &typed.span,
+                format!("no authority verifies the address {address} by dns-01"),
+            )
+            .help("use http-01 or tls-alpn-01, or give the address a site of its own")),
+            Some(address) => Ok(address.to_string()),
+            None => Ok(name.to_ascii_lowercase()),
+        },
         HostPattern::Suffix(end) if has_dns => Ok(format!("*{}", end.to_ascii_lowercase())),
         HostPattern::Suffix(end) => Err(Problem::new(
             &typed.span,
@@ -254,6 +298,14 @@ fn acme_names(typed: &At<Table<file::Acme>>, hosts: &[HostPattern]) -> Resolutio
     }
     };
     hosts.iter().map(name).collect()
+}
+
+/// Returns the address that the host of a site is: `192.0.2.1` or `[2001:db8::1]`.
+fn address(host: &str) -> Option<IpAddr> {
+    match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        Some(inner) => inner.parse::<Ipv6Addr>().ok().map(IpAddr::V6),
+        None => host.parse::<Ipv4Addr>().ok().map(IpAddr::V4),
+    }
 }
 
 /// Returns the program that creates DNS records, and its arguments.

@@ -19,6 +19,7 @@ pub(super) fn rows(plan: &Plan, loaded: &SiteTls) -> Vec<CertificateRow> {
             CertificateSource::OnDemand(_) => "ACME on demand".to_owned(),
         },
         validity: of.certificate().validity(),
+        renewal: of.certificate().renewal(),
     };
     let sites = plan
         .sites

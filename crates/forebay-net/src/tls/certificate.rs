@@ -1,6 +1,7 @@
 //! The certificate of a site, which may be replaced.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::SystemTime;
 
 use rustls::Error;
 use rustls::crypto::aws_lc_rs;
@@ -13,7 +14,21 @@ use x509_parser::extensions::GeneralName;
 /// The certificate that a site shows. A replacement of the certificate affects only handshakes that
 /// begin later. Without a certificate, handshakes fail.
 #[derive(Debug, Default)]
-pub struct SiteCertificate(RwLock<Option<Arc<CertifiedKey>>>);
+pub struct SiteCertificate {
+    shown: RwLock<Option<Arc<CertifiedKey>>>,
+    renewal: Mutex<Option<Renewal>>,
+}
+
+/// The next order of a certificate that Forebay obtains, for the administrator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Renewal {
+    /// Time of the next order.
+    pub due: SystemTime,
+    /// Number of orders that have failed since the last success.
+    pub failures: u32,
+    /// Reason of the last failure, if `failures` is not 0.
+    pub error: Option<String>,
+}
 
 impl SiteCertificate {
     /// Replaces the certificate chain (PEM) and its key.
@@ -58,12 +73,22 @@ impl SiteCertificate {
         Some(dns.collect())
     }
 
+    /// Sets what [`Self::renewal`] returns.
+    pub fn plan_renewal(&self, renewal: Renewal) {
+        *self.renewal.lock().unwrap_or_else(PoisonError::into_inner) = Some(renewal);
+    }
+
+    /// Returns the next order. `None` for a certificate from a file.
+    pub fn renewal(&self) -> Option<Renewal> {
+        self.renewal.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     pub(super) fn show(&self, certified: Arc<CertifiedKey>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(certified);
+        *self.shown.write().unwrap_or_else(PoisonError::into_inner) = Some(certified);
     }
 
     pub(super) fn shown(&self) -> Option<Arc<CertifiedKey>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shown.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

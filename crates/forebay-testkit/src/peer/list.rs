@@ -140,7 +140,7 @@ fn parse(line: &'static str) -> PeerEntry {
         "perl" => Sign::Perl(what),
         "python" => Sign::Python(what),
         "file" => Sign::File(what),
-        "go" => Sign::Go(what),
+        "go" | "newgo" => Sign::Go(what),
         "npm" => Sign::Npm(what),
         "pip" => Sign::Pip(what),
         "source" => Sign::Source(what),

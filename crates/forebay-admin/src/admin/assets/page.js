@@ -145,15 +145,16 @@ function appRows(now) {
 
 function certificateRows(now) {
   return now.certificates.map(one => {
+    const error = one.renewal && one.renewal.error ? ": " + one.renewal.error : "";
     if (one.expires === null) {
-      return [one.names.join(", "), cell("text", one.source), cell("bad", "not issued yet")];
+      return [one.names.join(", "), cell("text", one.source), cell("bad", "not issued yet" + error)];
     }
     const left = one.expires - Date.now() / 1000;
     // A certificate of six days has two days left when its renewal is due.
     const late = Math.min(14 * 86400, (one.expires - one.starts) / 4);
     const kind = left < 0 ? "bad" : left < late ? "warn" : "good";
     const text = left < 0 ? "expired" : "expires in " + duration(left);
-    return [one.names.join(", "), cell("text", one.source), cell(kind, text)];
+    return [one.names.join(", "), cell("text", one.source), cell(error ? "warn" : kind, text + error)];
   });
 }
 
