@@ -20,7 +20,8 @@ my ($input_bits, $control_number) = ('');  # for select
 my $message = '';                         # receive buffer
 my $mark;                                 # mark of the request; the end marker repeats it
 my $was_prefetched;                            # flag if the request was prefetched, or 0
-my ($app, @names, @values, $no_input);     # @names, @values: constant part of the environment
+our $no_input;                             # the body of a request without one
+my ($app, @names, @values);                # @names, @values: constant part of the environment
 my $last_block = '';                      # the argument of the last environment()
 my (@fields, $guess);                     # of an environment; index of a value likely to differ
 my ($before_guess, $behind_guess);        # the text around this value in the block
@@ -142,6 +143,7 @@ sub is_object {
 # Prepares the part of the environment that is the same in every request.
 sub prepare_base {
     open $no_input, '<', \'' or die "cannot open an empty string: $!\n";
+    return if $loader;    # no application of PSGI
     my %same = (
         'psgi.version' => [1, 1], 'psgi.errors' => \*STDERR,
         'psgi.multithread' => !!0, 'psgi.multiprocess' => !!1, 'psgi.run_once' => !!0,
@@ -190,8 +192,10 @@ sub receive {
     }
     my $request = $serial + 1;
     $env->{'psgix.cleanup.handlers'} = [];
-    $env->{'psgix.informational'} = sub { inform($request, @_) };
-    $env->{'psgi.url_scheme'} = $env->{REQUEST_SCHEME};
+    if (!$loader) {
+        $env->{'psgix.informational'} = sub { inform($request, @_) };
+        $env->{'psgi.url_scheme'} = $env->{REQUEST_SCHEME};
+    }
     $env->{PATH_INFO} //= '';
     undef $taken_over;
     $env->{'psgix.io'} = $taken_over = own_end() if delete $env->{FOREBAY_TAKEOVER};

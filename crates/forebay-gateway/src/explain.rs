@@ -412,8 +412,12 @@ fn gate(route: &Route, request: &Request, text: &mut Explanation) -> Result<(), 
     }
     logins(route, request, text);
     if let Some(auth) = &route.access.forward_auth {
-        let servers: Vec<_> = auth.upstream().addresses().map(ToString::to_string).collect();
-        let asked = format!("if {} permits it: GET {}", servers.join(", "), auth.target);
+        let servers = auth.upstream().into_iter().flat_map(|upstream| upstream.addresses());
+        let servers: Vec<_> = servers.map(ToString::to_string).collect();
+        let asked = match auth.app() {
+            Some(name) => format!("if the access handlers of [app.{name}] permit it"),
+            None => format!("if {} permits it: GET {}", servers.join(", "), auth.target),
+        };
         text.item("", asked.as_bytes());
     }
     Ok(())

@@ -283,7 +283,7 @@ fn of_backends(plan: &Plan) -> impl Iterator<Item = (Vec<String>, &BackendTls)> 
                 other.is_some_and(|other| Arc::ptr_eq(other, upstream))
             };
             let mirror = route.mirror.as_ref().map(|mirror| &mirror.proxy.upstream);
-            let auth = route.access.forward_auth.as_ref().map(ForwardAuth::upstream);
+            let auth = route.access.forward_auth.as_ref().and_then(ForwardAuth::upstream);
             let key = match upstream {
                 _ if is(route.action.upstream()) => "proxy",
                 _ if is(mirror) => "mirror",

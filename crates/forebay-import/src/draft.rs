@@ -222,7 +222,8 @@ pub const ANSWERS: [&str; 10] =
     ["files", "cgi", "fastcgi", "scgi", "uwsgi", "ajp", "proxy", "app", "respond", "redirect"];
 
 /// The keys that restrict access.
-pub const GATES: [&str; 5] = ["allow", "deny", "basic_auth", "forward_auth", "satisfy"];
+pub const GATES: [&str; 6] =
+    ["allow", "deny", "basic_auth", "forward_auth", "perl_gate", "satisfy"];
 
 #[cfg(test)]
 mod tests {

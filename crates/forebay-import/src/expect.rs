@@ -59,7 +59,7 @@ fn answer(route: &DraftRoute) -> Option<String> {
     if keys.get("internal").is_some() {
         return Some("404".into());
     }
-    if keys.get("forward_auth").is_some() || keys.get("satisfy").is_some() {
+    if ["forward_auth", "perl_gate", "satisfy"].iter().any(|key| keys.get(key).is_some()) {
         return None;
     }
     if let Some((_, status)) = redirect(route) {

@@ -70,7 +70,8 @@ pub struct Request {
     /// receives requests (AJP). TLS variables have the names of Apache's mod_ssl.
     pub announced: Vec<(&'static str, String)>,
     /// Parameters that a FastCGI, SCGI or uwsgi server gets in place of the `params` of its
-    /// settings. Set only in the question of `forward_auth`.
+    /// settings, and that a worker gets besides its variables. Set only in the question of
+    /// `forward_auth` and `perl_gate`.
     pub params: Option<Rc<BTreeMap<String, String>>>,
     /// Field line that passes the subject of the client's certificate to backends.
     pub subject_field: Option<Vec<u8>>,

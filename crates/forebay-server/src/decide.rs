@@ -395,8 +395,8 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
         if !is_doubtful {
             return Ok(());
         }
-        let why = "the server of `forward_auth` may read an encoded slash or a backslash in the \
-                   path differently than the backend; encoded_slashes = \"pass\" for the site \
+        let why = "what decides about the path (`forward_auth`, `perl_gate`) may read an encoded \
+                   slash or a backslash differently than the backend; encoded_slashes = \"pass\" for the site \
                    allows such paths";
         Err(Fault::client(404, why))
     }

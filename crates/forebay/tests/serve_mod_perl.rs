@@ -240,6 +240,70 @@ fn applications_of_debian_answer_as_under_apache() {
     assert!(ours.iter().any(|answer| answer.contains(">42<")), "{ours:?}");
 }
 
+/// Apache2_4::AuthCookie before files, as Debian has it. No other name of a file, and no other
+/// method, leads around it.
+#[test]
+fn a_gate_decides_about_files_as_under_apache() {
+    if !peer::has_perl("Apache::AuthCookie::Util", "libapache2-authcookie-perl") {
+        return;
+    }
+    let rows = include_str!("mod_perl/gate.txt");
+    let folder = Folder::new();
+    copy_files(&folder);
+    folder.write("docs/private/index.html", "secret index");
+    let forebay = serve(folder, include_str!("mod_perl/gate.toml"));
+    let address: Address = forebay.address.into();
+    let ours = answers(&address, rows);
+    let log = forebay.output();
+    for path in [
+        "/private/page.txt",
+        "/private/",
+        "/private",
+        "/private/index.html",
+        "/%70rivate/%70age.txt",
+        "//private/page.txt",
+        "/private//page.txt",
+        "/./private/./page.txt",
+        "/none/../private/page.txt",
+        "/none/%2e%2e/private/page.txt",
+        "/private%2Fpage.txt",
+        "/private%5Cpage.txt",
+        "/PRIVATE/page.txt",
+        "/private/page.txt/",
+        "/private/page.txt;x",
+        "/open?to=/private/page.txt",
+        "/login/../private/page.txt",
+    ] {
+        for method in ["GET", "HEAD", "POST", "OPTIONS", "PROPFIND", "TRACE", "get"] {
+            for cookie in
+                ["", " Cookie=Members%5fMembers=anna:401", " Forebay-Permit=1", " Cookie=a=b"]
+            {
+                let reply = ask(&address, &format!("{path} {method}{cookie}"));
+                let shown = String::from_utf8_lossy(&reply.body);
+                // Both secret files have 12 bytes.
+                let is_file = reply.header("Content-Length") == Some("12");
+                assert!(!shown.contains("secret") && !is_file, "{method} {path}{cookie}: {shown}");
+                assert!(!reply.headers.iter().any(|(name, _)| name.starts_with("Forebay-")));
+            }
+        }
+    }
+    // What handlers have changed reaches the next application, and clients cannot forge it.
+    let seen =
+        ask(&address, "/echo Cookie=Members%5fMembers=anna:398;x=y X-Group=forged X_Group=forged");
+    assert_eq!(
+        seen.text(),
+        "user anna X-Group=staff Cookie=c=d; x=y X-Thing=none X-Many=a, b",
+        "{log}"
+    );
+    forebay.stop();
+    let Some(apache) = apache(include_str!("mod_perl/gate.conf")) else { return };
+    let theirs = answers(apache.address(), rows);
+    for (row, (ours, theirs)) in iter::zip(rows.lines(), iter::zip(&ours, &theirs)) {
+        assert_eq!(ours, theirs, "{row}\n{log}");
+    }
+    assert!(ours.iter().any(|answer| answer.contains("secret page")), "{ours:?}");
+}
+
 #[test]
 fn a_visitor_leaves_nothing_to_the_next() {
     let forebay = forebay();
@@ -405,7 +469,7 @@ fn apache(conf: &str) -> Option<Peer> {
     copy_files(&folder);
     let dir = folder.path().to_str().unwrap().to_owned();
     let conf = in_directory(conf, &dir);
-    let modules = ["authn_core", "authz_user", "auth_basic", "mime", "dir", "perl"];
+    let modules = ["alias", "authn_core", "authz_user", "auth_basic", "mime", "dir", "perl"];
     let peer = peer::apache(&modules, &conf);
     KEPT.with(|kept| kept.borrow_mut().push(folder));
     peer

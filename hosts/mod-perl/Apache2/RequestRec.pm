@@ -33,7 +33,7 @@ sub received {
         env => $env, output => $output, status => 200, uri => $uri, location => $env->{SCRIPT_NAME},
         method => $env->{REQUEST_METHOD}, unparsed_uri => $env->{REQUEST_URI},
         args => $env->{QUERY_STRING} eq '' && $env->{REQUEST_URI} !~ /\?/ ? undef : $env->{QUERY_STRING},
-        protocol => $env->{SERVER_PROTOCOL}, is_initial => 1,
+        protocol => $env->{SERVER_PROTOCOL},
     }, __PACKAGE__;
 }
 

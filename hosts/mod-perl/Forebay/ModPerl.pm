@@ -8,8 +8,10 @@ use warnings;
 our $VERSION;
 my $MUCH = 65_536;    # bytes of a reply that wait for its end
 
-my (%directives, %vars, @preload, %options, $home, $root, %inherited, @psgi_names);
-my ($mask, $title, $warns, $null, %signals);
+my (%directives, %vars, @preload, %options, $home, $root, %inherited);
+my ($mask, $title, $warns, $null, $directory);
+my (%signals, $signals);    # handlers after the start; those of @SIGNALS as one text
+my @SIGNALS = qw(ALRM CHLD HUP INT PIPE QUIT TERM USR1 USR2 __DIE__ __WARN__);
 
 # ---- the start of a worker ----
 
@@ -73,6 +75,8 @@ sub load {
     Forebay::Phases::run_for_process('PerlChildInitHandler');
     ($mask, $title, $warns) = (umask, $0, $^W);
     %signals = %SIG;
+    { no warnings 'uninitialized'; $signals = join ' ', @SIG{@SIGNALS} }
+    opendir $directory, $home or die "cannot open $home: $!\n";
     open $null, '<', '/dev/null' or die "cannot open /dev/null: $!\n";
     tie *STDOUT, 'Forebay::Stdout';
     return \&answer;
@@ -133,19 +137,24 @@ sub answer {
     die ${ $env->{'psgi.input'} } . "\n" if ref $env->{'psgi.input'} eq 'SCALAR';
     $root //= $env->{DOCUMENT_ROOT};
     $^T = time;
+    # `perl_gate` asks whether the client may have what another part of the site answers.
+    my $question = delete $env->{FOREBAY_GATE};
+    my $location;
+    ($env->{REQUEST_METHOD}, $location) = split / /, $question, 2 if defined $question;
     my $output = Forebay::Output->new($env);
     my $r = Apache2::RequestRec::received($env, $output);
+    $r->{location} = $location if defined $location;
     inherit_environment($env, $r);
-    *STDIN = *{ $env->{'psgi.input'} }{IO};
+    *STDIN = *{ $env->{'psgi.input'} }{IO} if $env->{'psgi.input'} != $Forebay::Host::no_input;
     $Apache2::RequestRec::current = $r;
-    my $served = eval { Forebay::Phases::serve($r) };
+    my $served = eval { defined $question ? Forebay::Phases::decide($r) : Forebay::Phases::serve($r) };
     my $error = $@;
     reset_interpreter();
     if (!$served) {
         release($r);
         die $error;
     }
-    my $response = $output->finish($served);
+    my $response = $served->{is_permitted} ? permission($served) : $output->finish($served);
     if (has_more($r)) {
         push @{ $env->{'psgix.cleanup.handlers'} }, sub { finish($r) };
     }
@@ -153,15 +162,36 @@ sub answer {
     return $response;
 }
 
+# Returns the answer to `perl_gate` that permits the request: who the client is, what handlers have
+# changed in its head, and fields of the reply. crates/forebay-origin/src/access/forward.rs reads it.
+sub permission {
+    my ($r) = @_;
+    local @$r{qw(status content_type)} = (204, undef);
+    my (undef, $fields) = Forebay::Output::head_of($r);
+    push @$fields, 'Forebay-Permit' => 1;
+    push @$fields, 'Forebay-User' => $r->{user} if defined $r->{user};
+    return [204, $fields, ['']] if !$r->{headers_in};
+    my $before = Apache2::RequestRec::fields_of($r->{env});
+    my $after = $r->{headers_in};
+    my %names = map { ($_->[0] => $_->[1]) } map { @{ APR::Table::entries($_)->{list} } } $before, $after;
+    for my $key (sort keys %names) {
+        my ($old, $new) = map { join ', ', $_->get($key) } $before, $after;
+        my $is_left = APR::Table::entries($after)->EXISTS($key);
+        next if $is_left && $old eq $new;
+        push @$fields, 'Forebay-Field' => $is_left ? "$names{$key}: $new" : $names{$key};
+    }
+    return [204, $fields, ['']];
+}
+
 # Returns true if code has to run after the reply: log and cleanup handlers, cleanups of the pool.
 sub has_more {
     my ($r) = @_;
+    return 1 if Forebay::Phases::follow_reply();
     for (my $each = $r; $each; $each = $each->{next}) {
         return 1 if $each->{pool} && @{ $each->{pool}{cleanups} };
         return 1 if $each->{connection} && $each->{connection}{pool};
-        for (qw(PerlLogHandler PerlCleanupHandler)) {
-            return 1 if Forebay::Phases::has($each, $_);
-        }
+        my $own = $each->{handlers} or next;
+        return 1 if grep { @{ $own->{$_} || [] } } qw(PerlLogHandler PerlCleanupHandler);
     }
     return 0;
 }
@@ -202,58 +232,32 @@ sub is_aborted { !ref $_[0] && $_[0] eq "the client has left\n" }
 
 # ---- the environment ----
 
-my (@set_names, $set_values);    # %ENV as this file has set it, to see what handlers change
-my (@request_names, @request_values, $count);    # the part that comes from the request
+my (@request_names, $count);          # variables of the request, and how many its environment has
+my (@constant_names, $constants);     # the variables of the process that these leave as they were
 
-# Gives %ENV the variables of this request, and takes away those of the one before. Most often only
-# some values differ; to find them costs a fifth of setting all variables.
+# Gives %ENV the variables of this request, and takes away those of the one before, and what handlers
+# have changed. Most often the names are the same, and few values differ.
 sub inherit_environment {
     my ($env, $r) = @_;
-    if (!@psgi_names) {
-        @psgi_names = grep { /\A(?:psgi|FOREBAY_)/ } keys %$env;
-        push @psgi_names, 'psgix.io', 'psgix.harakiri.commit';
-        %inherited = (%ENV, MOD_PERL => $VERSION, MOD_PERL_API_VERSION => 2);
-    }
-    no warnings 'uninitialized';
-    my $is_as_set = @set_names == keys %ENV && join("\0", @ENV{@set_names}) eq $set_values;
-    if (!$options{SetupEnv}) {
-        set_variables({}) if !$is_as_set;
-        return;
-    }
+    %inherited = (%ENV, MOD_PERL => $VERSION, MOD_PERL_API_VERSION => 2) if !%inherited;
+    if (!$options{SetupEnv}) { $env = {} }
     # Unless a handler may still change the path, its variables are known.
-    if (!Forebay::Phases::may_change_path($r)) {
-        my $own = $r->variables;
-        @$env{ keys %$own } = values %$own;
-        delete @$env{qw(PATH_INFO PATH_TRANSLATED)} if !defined $own->{PATH_INFO};
+    elsif (!Forebay::Phases::may_change_path($r)) { Forebay::Phases::set_path($r, $env, $root) }
+    no warnings 'uninitialized';
+    if (!defined $count || $count != keys %$env || grep { !exists $env->{$_} } @request_names) {
+        @request_names = grep { !/\A(?:psgi|FOREBAY_)/ } keys %$env;
+        $count = keys %$env;
+        my %is_own = map { ($_ => 1) } @request_names;
+        @constant_names = grep { !$is_own{$_} } keys %inherited;
+        $constants = join "\0", @inherited{@constant_names};
     }
-    if ($is_as_set && $count == keys %$env) {
-        my @values = @$env{@request_names};
-        if (!grep { !defined } @values) {
-            my $has_changes;
-            for my $at (0 .. $#values) {
-                next if $values[$at] eq $request_values[$at];
-                $ENV{ $request_names[$at] } = $values[$at];
-                $has_changes = 1;
-            }
-            return if !$has_changes;
-            @request_values = @values;
-            $set_values = join "\0", @ENV{@set_names};
-            return;
-        }
-    }
-    my %request = %$env;
-    delete @request{@psgi_names};
-    $count = keys %$env;
-    @request_names = keys %request;
-    @request_values = @request{@request_names};
-    set_variables(\%request);
-}
-
-sub set_variables {
-    my ($request) = @_;
-    %ENV = (%inherited, %$request);
-    @set_names = keys %ENV;
-    $set_values = join "\0", @ENV{@set_names};
+    for (@request_names) { $ENV{$_} = $env->{$_} if $ENV{$_} ne $env->{$_} }
+    return if keys %ENV == @request_names + @constant_names
+        && join("\0", @ENV{@constant_names}) eq $constants;
+    my %is_wanted = map { ($_ => 1) } @request_names, @constant_names;
+    delete @ENV{ grep { !$is_wanted{$_} } keys %ENV };
+    @ENV{@constant_names} = @inherited{@constant_names};
+    exists $ENV{$_} or $ENV{$_} = $env->{$_} for @request_names;    # empty values
 }
 
 # Tells %ENV what the phases before the response have found.
@@ -293,8 +297,9 @@ sub reset_interpreter {
     alarm 0;
     umask $mask;
     $0 = $title if $0 ne $title;
-    chdir $home;
-    for (qw(ALRM CHLD HUP INT PIPE QUIT TERM USR1 USR2 __DIE__ __WARN__)) {
+    chdir $directory;
+    return if join(' ', @SIG{@SIGNALS}) eq $signals;
+    for (@SIGNALS) {
         if (defined $signals{$_}) { $SIG{$_} = $signals{$_} if $SIG{$_} ne $signals{$_} }
         elsif (defined $SIG{$_}) { delete $SIG{$_} }
     }

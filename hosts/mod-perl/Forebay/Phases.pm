@@ -10,12 +10,14 @@ my $MOST_REDIRECTS = 10;    # as Apache's LimitInternalRecursion
 our $current;               # the phase that runs
 my %configured;             # phase => handlers of all requests
 my %resolved;               # text => handler
+my ($precede, $follow) = (0, 0);    # how many phases before the response, and after the reply, have any
 my %IS_PHASE = map { ("Perl${_}Handler" => 1) } qw(PostReadRequest Init Trans MapToStorage
     HeaderParser Access Authen Authz Type Fixup Response Log Cleanup ChildInit ChildExit
     OpenLogs PostConfig PreConnection ProcessConnection);
 
 my %IS_EARLY = map { ("Perl${_}Handler" => 1) } qw(PostReadRequest Init Trans MapToStorage
     HeaderParser Access Authen Authz Type Fixup);
+my @LATE = qw(PerlLogHandler PerlCleanupHandler);
 
 # ---- handlers ----
 
@@ -30,6 +32,8 @@ sub push_for_all {
     my ($phase, @new) = @_;
     check_name($phase);
     push @{ $configured{$phase} }, map { resolved($_) } map { ref eq 'ARRAY' ? @$_ : $_ } @new;
+    $precede = grep { @{ $configured{$_} || [] } } keys %IS_EARLY;
+    $follow = grep { @{ $configured{$_} || [] } } @LATE;
     return 1;
 }
 
@@ -46,18 +50,10 @@ sub of_all {
     return $configured{$phase} ||= [];
 }
 
-# Returns true if a request has handlers of a phase.
-sub has {
-    my ($r, $phase) = @_;
-    my $list = $r->{handlers} && $r->{handlers}{$phase} || $configured{$phase};
-    return $list && @$list;
-}
-
 # Returns true if a phase before the response has handlers, which may set the path or the method.
-sub may_change_path {
-    my ($r) = @_;
-    return $r->{handlers} || grep { @{ $configured{$_} } } grep { $IS_EARLY{$_} } keys %configured;
-}
+sub may_change_path { $precede || $_[0]{handlers} }
+
+sub follow_reply { $follow }
 
 # Returns the handler that `$what` names: a function, or a text as in Apache's configuration. Its
 # module is loaded when it is first needed.
@@ -180,10 +176,24 @@ sub run_for_process {
 # Answers the request. Afterwards $r, or what it was redirected to, has what the reply needs.
 sub serve {
     my ($r) = @_;
+    return settle($r, respond($r)) if !$precede && !@{ Forebay::ModPerl::requirements() };
     my $status = run($r, 'PerlPostReadRequestHandler', 1);
     $status = run($r, 'PerlInitHandler', 1) if $status == $OK;
     $status = prepare($r) if $status == $OK;
     return settle($r, $status == $OK ? respond($r) : $status);
+}
+
+# Runs the phases that decide about a request that the application does not answer itself. Returns
+# the request whose head the reply has; it is permitted if no handler has objected or answered.
+sub decide {
+    my ($r) = @_;
+    my $status = run($r, 'PerlPostReadRequestHandler', 1);
+    $status = run($r, 'PerlInitHandler', 1) if $status == $OK;
+    $status = run($r, 'PerlHeaderParserHandler', 1) if $status == $OK;
+    $status = authorize($r) if $status == $OK;
+    my $last = settle($r, $status);
+    $last->{is_permitted} = $status == $OK && $last == $r && !$r->{output}{writer};
+    return $last;
 }
 
 # Runs the phases before the response. Returns OK, or the status that ends the request.
@@ -407,15 +417,28 @@ sub find_file {
     my ($file, $rest);
     if (defined $r->{filename}) { ($file, $rest) = ('', $r->{filename}) }    # set by a handler
     else { ($file, $rest) = ($r->{document_root} // Forebay::ModPerl::document_root(), $r->{uri}) }
-    $rest =~ s{/+}{/}g;
-    my $found = $file;
-    while ($rest =~ s{\A(/[^/]*)}{}) {
-        $found .= $1;
-        next if $1 eq '/' && $rest eq '';
-        last if $rest eq '' || !-d $found;
-    }
+    $rest =~ tr{/}{}s;
+    my ($end, $length) = (0, length $rest);
+    do {
+        $end = index $rest, '/', $end + 1;
+        $end = $length if $end < 0;
+    } while ($end < $length && -d $file . substr $rest, 0, $end);
+    $file .= substr $rest, 0, $end, '';
     $r->{path_info} = $rest if !defined $r->{path_info};
-    $r->{filename} = $found;
+    $r->{filename} = $file;
+}
+
+# Finds the file, and tells the environment of the request.
+sub set_path {
+    my ($r, $env, $root) = @_;
+    find_file($r);
+    my $info = $r->{path_info};
+    $env->{SCRIPT_FILENAME} = $r->{filename};
+    $env->{SCRIPT_NAME} = $r->{uri};
+    return delete @$env{qw(PATH_INFO PATH_TRANSLATED)} if $info eq '';
+    $env->{PATH_INFO} = $info;
+    $env->{PATH_TRANSLATED} = $root . $info;
+    substr $env->{SCRIPT_NAME}, -length $info, length $info, '' if length $info <= length $r->{uri};
 }
 
 my %TYPES = (
@@ -463,7 +486,7 @@ sub send_file {
     $r->{content_type} = type_of($r) if !exists $r->{content_type};
     $r->set_last_modified($time);
     $r->set_etag;
-    my $condition = $r->meets_conditions;
+    my $condition = $r->{status} == 200 ? $r->meets_conditions : $OK;
     return $condition if $condition != $OK;
     $r->set_content_length($size);
     return $OK if $r->{method} eq 'HEAD';

@@ -127,6 +127,11 @@ pub struct Route {
     /// a table. If the server answers with a status of 2xx, the request passes. Any other answer
     /// goes to the client. Default: none.
     pub forward_auth: Option<At<TextOr<ForwardAuth>>>,
+    /// An application of kind "mod-perl" whose access, authentication and authorization handlers
+    /// permit or refuse each request, as `PerlAccessHandler` does on any location of Apache: its
+    /// name. What the handlers set in `headers_in`, and the user, go to the route's answer. Their
+    /// refusal or redirect goes to the client. Default: none.
+    pub perl_gate: Option<At<String>>,
     /// Requires a signed token (JWT) in the `Authorization` header, in another header or in a
     /// cookie: a table with `key`, `secret` or `jwks`. Default: no token is needed.
     pub jwt: Option<At<Table<Jwt>>>,
@@ -144,16 +149,16 @@ pub struct Route {
     /// requests with other methods to later routes. Default: all methods.
     pub allow_methods: Option<At<OneOrMany<String>>>,
     /// Methods that need no permission, such as "GET" (which includes HEAD): `allow`, `deny`,
-    /// passwords, `jwt` and `forward_auth` of the route apply only to all other methods. Default:
-    /// the rules apply to all methods.
+    /// passwords, `jwt`, `forward_auth` and `perl_gate` of the route apply only to all other
+    /// methods. Default: the rules apply to all methods.
     pub open_methods: Option<At<OneOrMany<String>>>,
     /// Hides the route from clients: their requests get 404. Only `rewrite`, `fallback_to`, an
     /// index script, replies of routes with `internal_redirects`, and `include` of pages (`ssi`)
     /// lead to it. Default: false.
     pub internal: Option<At<bool>>,
     /// With "all", a request must meet all access rules. With "any", it must meet one of them: the
-    /// address rules (`allow` and `deny`), `basic_auth`, `digest_auth`, `jwt`, or `forward_auth`.
-    /// Default: "all".
+    /// address rules (`allow` and `deny`), `basic_auth`, `digest_auth`, `jwt`, `forward_auth` or
+    /// `perl_gate`. Default: "all".
     pub satisfy: Option<At<Satisfy>>,
     /// Limits the number of requests with the same key, such as those of one client, over all
     /// threads: a table with `rate`, or a list of such tables. Further requests get 429 with

@@ -103,7 +103,7 @@ pub struct Route {
 impl Route {
     /// Returns the servers of the action, of `forward_auth`, of `mirror` and of `jwt`.
     pub fn upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
-        let deciding = self.access.forward_auth.as_ref().map(ForwardAuth::upstream);
+        let deciding = self.access.forward_auth.as_ref().and_then(ForwardAuth::upstream);
         let mirror = self.mirror.as_ref().map(|mirror| &mirror.proxy.upstream);
         let keys = self.access.jwt.as_ref().and_then(|jwt| Some(&jwt.url()?.proxy.upstream));
         self.action.upstream().into_iter().chain(deciding).chain(mirror).chain(keys)

@@ -257,7 +257,7 @@ fn scripts(
     }
 }
 
-fn app(file: &File, typed: &At<String>) -> Resolution<String> {
+pub(super) fn app(file: &File, typed: &At<String>) -> Resolution<String> {
     if file.app.contains_key(&typed.value) {
         return Ok(typed.value.clone());
     }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use super::action::app;
 use super::ajp::ajp;
 use super::app_server::{fastcgi, scgi, uwsgi};
 use super::effect::no_effect;
@@ -12,7 +13,7 @@ use super::upstream::{Keys, of_route};
 use super::value::{is_token, required, text, time_above_zero, variables};
 use super::{Context, Resolution};
 use crate::error::Problem;
-use crate::file::{self, At, Copied, File, OneOrMany, TextOr};
+use crate::file::{self, At, Copied, File, Kind, OneOrMany, TextOr};
 use crate::plan::{
     Action, Ajp, AppServer, Fastcgi, ForwardAuth, HostField, Proxy, Redirects, Scheme,
 };
@@ -51,6 +52,29 @@ pub(super) fn forward_auth(
         params: params.collect::<Resolution<_>>()?,
         request_headers: request_headers(&table.request_headers, known)?,
     })
+}
+
+/// The application of `perl_gate`. One without a handler that decides would permit every request.
+pub(super) fn perl_gate(file: &File, at: &At<String>) -> Resolution<ForwardAuth> {
+    let name = app(file, at)?;
+    let table = &file.app[&name].value;
+    if !matches!(table.kind, Some(At { value: Kind::ModPerl, .. })) {
+        let message = format!("[app.{name}] has no access handlers");
+        return Err(Problem::new(&at.span, message).help(
+            "name an application of kind \"mod-perl\"; a server can decide with `forward_auth`",
+        ));
+    }
+    let has = |phase: &str| table.phases.all().iter().any(|(name, _)| *name == phase);
+    let requires = table.auth.as_ref().is_some_and(|auth| auth.require.is_some());
+    let decides = requires || has("PerlAccessHandler") || has("PerlHeaderParserHandler");
+    if !decides || !requires && (has("PerlAuthenHandler") || has("PerlAuthzHandler")) {
+        let message = format!("[app.{name}] would permit every request");
+        return Err(Problem::new(&at.span, message).help(
+            "give it `auth` with `require`, such as \"valid-user\", without which `authen` and \
+             `authz` do not run; or handlers in `phases.access`",
+        ));
+    }
+    Ok(ForwardAuth::of_app(name))
 }
 
 /// The server that decides, and the path and query that it gets.

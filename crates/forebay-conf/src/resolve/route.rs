@@ -11,7 +11,7 @@ use super::compress::compress;
 use super::effect::no_effect;
 use super::fields::{remove_headers, reply_headers, request_headers};
 use super::filter::filters;
-use super::forward_auth::forward_auth as forward_auth_of;
+use super::forward_auth::{forward_auth as forward_auth_of, perl_gate};
 use super::jwt::jwt as jwt_of;
 use super::limit::{bandwidth_limit, concurrency_limits, rate_limits, route_timeouts};
 use super::log::log_file;
@@ -138,6 +138,12 @@ fn access(
     let digest_auth = typed.digest_auth.as_ref();
     let digest_auth = digest_auth.map(|at| digest_auth_of(context, at)).transpose()?;
     let jwt = typed.jwt.as_ref().map(|at| jwt_of(context, file, at)).transpose()?;
+    let gate = typed.perl_gate.as_ref().map(|at| perl_gate(file, at)).transpose()?;
+    if let (Some(at), Some(_)) = (&typed.perl_gate, &typed.forward_auth) {
+        return Err(
+            Problem::new(&at.span, "`forward_auth` decides already").help("keep one of them")
+        );
+    }
     let forward_auth = typed.forward_auth.as_ref();
     let access = Access {
         allow: named(&typed.allow)?,
@@ -147,7 +153,8 @@ fn access(
         jwt,
         forward_auth: forward_auth
             .map(|at| forward_auth_of(context, file, at, known))
-            .transpose()?,
+            .transpose()?
+            .or(gate),
         satisfy: match &typed.satisfy {
             Some(At { value: file::Satisfy::Any, .. }) => Satisfy::Any,
             _ => Satisfy::All,
@@ -182,8 +189,8 @@ fn access(
                 return Ok(Access { satisfy: Satisfy::All, ..access });
             }
             Err(Problem::new(&at.span, "`satisfy` makes no difference here").help(
-                "it combines `allow` or `deny`, `basic_auth`, `digest_auth`, `jwt` and `forward_auth`: \
-                 give two of them",
+                "it combines `allow` or `deny`, `basic_auth`, `digest_auth`, `jwt`, \
+                 `forward_auth` and `perl_gate`: give two of them",
             ))
         }
         _ => Ok(access),

@@ -172,7 +172,8 @@ fn shared(
 ) -> Result<Shared, BuildError> {
     let mut shared = Shared {
         upstream: route.action.upstream().map(|plan| upstreams.take(plan)),
-        auth: route.access.forward_auth.as_ref().map(|auth| upstreams.take(auth.upstream())),
+        auth: (route.access.forward_auth.as_ref())
+            .and_then(|auth| Some(upstreams.take(auth.upstream()?))),
         keys: route.access.jwt.as_ref().and_then(|jwt| {
             let url = jwt.url()?;
             Some(upstreams.take(&url.proxy.upstream))

@@ -171,8 +171,15 @@ impl Origins {
         }
         let shared = &self.shared[site][at].auth;
         let forward = route.access.forward_auth.as_ref().map(|settings| {
-            let server = self.servers(&strict(&settings.server), shared, (thread, pools));
-            ForwardAuth::new(server.expect("a server decides"), settings.clone())
+            let server = match settings.app() {
+                Some(name) => {
+                    self.apps[name].origin(name, &self.plan.apps[name], route, thread.clone())
+                }
+                None => self
+                    .servers(&strict(&settings.server), shared, (thread, pools))
+                    .expect("a server decides"),
+            };
+            ForwardAuth::new(server, settings.clone())
         });
         let url = route.access.jwt.as_ref().and_then(Jwt::url);
         let key_server = url.map(|url| {

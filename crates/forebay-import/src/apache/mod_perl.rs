@@ -66,7 +66,53 @@ pub fn answers(layers: &[&[Directive]]) -> bool {
 
 /// Returns true if handlers find out who the user is, so that `Require` is theirs, too.
 pub fn authenticates(layers: &[&[Directive]]) -> bool {
-    answers(layers) && !handlers(layers, "PerlAuthenHandler").is_empty()
+    !handlers(layers, "PerlAuthenHandler").is_empty()
+}
+
+/// Handlers that decide about requests which something else than an application of kind `mod-perl`
+/// answers.
+const DECIDING: [&str; 4] =
+    ["PerlHeaderParserHandler", "PerlAccessHandler", "PerlAuthenHandler", "PerlAuthzHandler"];
+
+/// Handlers that such requests would get, too, but that `perl_gate` does not call.
+const UNCALLED: [&str; 4] =
+    ["PerlTransHandler", "PerlMapToStorageHandler", "PerlTypeHandler", "PerlFixupHandler"];
+
+/// Returns the first line of a section that lets handlers decide.
+pub fn deciding<'a>(inner: &[&'a [Directive]]) -> Option<&'a Directive> {
+    inner
+        .iter()
+        .copied()
+        .flatten()
+        .find(|line| DECIDING.iter().any(|name| line.name.eq_ignore_ascii_case(name)))
+}
+
+/// Returns the application for `perl_gate`. Fails if the handlers have no translation.
+pub fn gate(
+    cx: &mut Cx<'_>,
+    layers: &[&[Directive]],
+    line: &Directive,
+    dir: &str,
+) -> Result<String, String> {
+    let uncalled = UNCALLED.iter().find(|name| !handlers(layers, name).is_empty());
+    if let Some(name) = uncalled {
+        return Err(format!(
+            "`perl_gate` does not call {name}: move its work to PerlAccessHandler"
+        ));
+    }
+    if last(layers, "Satisfy").is_some_and(|line| line.arg(0).eq_ignore_ascii_case("any")) {
+        return Err("write the rule with `perl_gate` and `satisfy = \"any\"`".to_owned());
+    }
+    if !authenticates(layers) && !handlers(layers, "PerlAuthzHandler").is_empty() {
+        return Err("PerlAuthzHandler needs a PerlAuthenHandler that finds the user".to_owned());
+    }
+    let (name, mut table) = application(cx, layers, (line, &[]), dir)?;
+    // The pages that handlers name are those of the site.
+    if last(layers, "DocumentRoot").is_none() {
+        table.remove("root");
+    }
+    let name = handlers(layers, &line.name).first().map_or(name, |handler| name_of(handler));
+    Ok(cx.draft.add_app(&name, table))
 }
 
 fn is_plack(handler: &str) -> bool {
@@ -210,8 +256,15 @@ fn application(
     if !phases.is_empty() {
         table.set("phases", phases);
     }
-    if let Some(auth) = auth(layers) {
-        table.set("auth", auth);
+    match auth(layers) {
+        Some(auth) => table.set("auth", auth),
+        // Without `auth`, the handlers would not run.
+        None if !handlers(layers, "PerlAuthenHandler").is_empty() => {
+            return Err("write the Require lines here as `auth` of an application of kind \
+                        \"mod-perl\""
+                .to_owned());
+        }
+        None => {}
     }
     let vars = vars(layers);
     if !vars.is_empty() {
@@ -338,7 +391,15 @@ fn vars(layers: &[&[Directive]]) -> Table {
 
 /// Returns `auth` for handlers that find out who the user is.
 fn auth(layers: &[&[Directive]]) -> Option<Table> {
-    if !authenticates(layers) {
+    if handlers(layers, "PerlAuthenHandler").is_empty() {
+        return None;
+    }
+    // Rules within others have no translation.
+    let has_nested = |layer: &&[Directive]| {
+        let names = ["RequireAll", "RequireAny", "RequireNone", "Limit", "LimitExcept"];
+        names.iter().any(|name| !all(&[layer], name).is_empty())
+    };
+    if layers.iter().any(has_nested) {
         return None;
     }
     let requires = layers.iter().rev().find_map(|layer| {

@@ -111,7 +111,14 @@ fn answers(
         layers.splice(at..at, own.iter().map(|section| section.inside()));
     }
     let by_perl = matches!(base.content, Content::Files) && mod_perl::answers(&layers);
-    let rules = if by_perl && mod_perl::authenticates(&layers) {
+    let inner = &layers[sections.levels.len()..];
+    let deciding = if by_perl { None } else { mod_perl::deciding(inner) };
+    let perl_gate = deciding.map(|line| {
+        let dir = dir.as_deref().unwrap_or("/");
+        (line, mod_perl::gate(cx, &layers, line, dir))
+    });
+    let is_of_perl = by_perl || matches!(perl_gate, Some((_, Ok(_))));
+    let rules = if is_of_perl && mod_perl::authenticates(&layers) {
         settle_gate(&layers);
         Gate::default()
     } else {
@@ -163,6 +170,7 @@ fn answers(
     // Skip the layers of the server and of the virtual host, because other functions add the notes
     // on their lines.
     let inner = &layers[sections.levels.len()..];
+    let is_inner = |d: &Directive| inner.iter().copied().flatten().any(|own| std::ptr::eq(own, d));
     let mut by_path = sections.locations.iter().filter(|s| super::sections::is_below(url, &s.path));
     // For files, `directory` translates the rewrite rules in `Directory` sections, but not in
     // `Location` sections. For other content, none of these rules have a translation.
@@ -171,7 +179,9 @@ fn answers(
         _ => inner.iter().copied().find_map(rewrites::decision),
     };
     let is_met = |d: &&Directive| scheme == "https" && is(d, "SSLRequireSSL");
-    let is_of_app = |d: &&Directive| by_perl && mod_perl::is_of_application(d);
+    // Handlers of the whole server also decide about what has no section.
+    let is_of_app =
+        |d: &&Directive| (by_perl || is_of_perl && is_inner(d)) && mod_perl::is_of_application(d);
     let lines = inner.iter().copied().flatten();
     let lines = lines.filter(|directive| !is_met(directive) && !is_of_app(directive));
     let untranslated = lines.map(std::slice::from_ref).find_map(access_without_translation);
@@ -184,7 +194,9 @@ fn answers(
     let outer = outer.map(std::slice::from_ref).find_map(access_without_translation);
     let untranslated = untranslated.or(rewrite).or(partial).or(outer);
     let granted = match (&base.content, dir.as_deref()) {
-        (Content::Files, Some(dir)) if rules.refuses_all() && untranslated.is_none() => {
+        (Content::Files, Some(dir))
+            if rules.refuses_all() && untranslated.is_none() && deciding.is_none() =>
+        {
             granted_files(cx, sections, &layers, (url, dir), &region)
         }
         _ => Vec::new(),
@@ -194,6 +206,14 @@ fn answers(
         decorate(cx, &layers, route);
         pages::decorate(cx, sections, &layers, route);
         *route = guarded(route.clone(), &rules);
+        match &perl_gate {
+            Some((_, Ok(name))) => route.keys.set("perl_gate", name.as_str()),
+            Some((line, Err(next))) => {
+                let comment = cx.note(line, next);
+                *route = route.clone().closed(comment);
+            }
+            None => {}
+        }
         if let Some(directive) = untranslated {
             let comment =
                 cx.note(directive, "write the rule as keys of this route, such as `allow`");

@@ -496,6 +496,43 @@ fn filters_and_handlers_of_a_whole_server_close_it() {
 }
 
 #[test]
+fn handlers_of_perl_guard_what_something_else_answers() {
+    const LOGIN: &str = "AuthType Own\nAuthName x\nPerlAuthenHandler My::Auth->in\n";
+    for (lines, is_translated) in [
+        ("PerlAccessHandler My::Rule", true),
+        ("PerlHeaderParserHandler My::Rule", true),
+        ("AuthType Own\nRequire valid-user\nPerlAuthenHandler My::Auth", true),
+        ("PerlAccessHandler My::Rule\nRequire ip 10.0.0.0/8", true),
+        ("PerlAccessHandler \"sub { 0 }\"", false),
+        ("PerlAccessHandler My::Rule\nPerlFixupHandler My::Fixup", false),
+        ("PerlAccessHandler My::Rule\nSatisfy Any", false),
+        ("PerlAuthzHandler My::Rule\nRequire valid-user", false),
+        (&format!("{LOGIN}<RequireAll>\nRequire valid-user\n</RequireAll>"), false),
+        (&format!("{LOGIN}<Limit POST>\nRequire valid-user\n</Limit>"), false),
+        (&format!("{LOGIN}Require all granted"), false),
+        (LOGIN, false),
+    ] {
+        let toml = passing(&format!("<Location /p>\n{lines}\n</Location>"));
+        let guarded = route(&toml, "\"/p/*\"");
+        assert_eq!(guarded.contains("proxy ="), is_translated, "{lines}\n{toml}");
+        assert_eq!(guarded.contains("perl_gate ="), is_translated, "{lines}\n{toml}");
+        assert!(!toml.contains("root ="), "{toml}");
+        if lines.contains("Require ip") {
+            assert!(guarded.contains("allow = "), "{toml}");
+        }
+    }
+    // The handlers of an application of their own, too.
+    let dir = tempfile::tempdir().unwrap();
+    let text = format!(
+        "DocumentRoot {}\n<Location /p>\nSetHandler perl-script\nPerlResponseHandler My::Page\n\
+         {LOGIN}<RequireAll>\nRequire valid-user\n</RequireAll>\n</Location>\n",
+        dir.path().display()
+    );
+    let toml = of(dir.path(), &text);
+    assert!(!route(&toml, "\"/p/*\"").contains("app ="), "{toml}");
+}
+
+#[test]
 fn the_rules_of_a_script_apply_to_its_own_path() {
     let dir = tempfile::tempdir().unwrap();
     let scripts = dir.path().join("scripts");

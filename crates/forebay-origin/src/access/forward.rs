@@ -4,6 +4,11 @@
 //! that selected the route, so that the server decides about the same resource. It may speak any
 //! protocol that a route to backends may: over FastCGI, the fields are HTTP_X_FORWARDED_URI and so
 //! on.
+//!
+//! Handlers of mod_perl (`perl_gate`) get the client's own target, method and fields instead, as
+//! under Apache. They may also change fields of the request. Their host says so in fields of its
+//! answer whose names begin with `Forebay-` (`hosts/mod-perl/Forebay/Phases.pm`), and only an answer
+//! with `Forebay-Permit` permits a request: a handler may answer by itself with status 200.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -17,6 +22,7 @@ use forebay_net::request_fields::RequestFields;
 use forebay_net::template::Escape;
 use forebay_server::exchange::{Exchange, Origin};
 use forebay_server::reply::{Captured, Keep, Length, Recorder};
+use forebay_upstream::mount;
 use forebay_wire::fields::of_lines;
 use forebay_wire::http1::KnownField;
 use forebay_wire::sendfile;
@@ -63,6 +69,28 @@ const CREDENTIALS: [&str; 2] = ["Authorization", "Cookie"];
 const IDENTITIES: [&str; 5] =
     ["Remote-", "X-Auth-Request-", "X-Authentik-", "X-Remote-", "X-WebAuth-"];
 
+/// Fields about the body and the connection, which a handler of mod_perl must not change.
+const FRAMING: [&str; 10] = [
+    "Connection",
+    "Content-Length",
+    "Expect",
+    "Host",
+    "Keep-Alive",
+    "Proxy-Connection",
+    "TE",
+    "Trailer",
+    "Transfer-Encoding",
+    "Upgrade",
+];
+
+/// The field with which mod_perl's host permits a request.
+const PERMIT: &str = "Forebay-Permit";
+/// The field with which it changes a field of the request: `NAME: VALUE`, or `NAME` to remove it.
+const CHANGE: &str = "Forebay-Field";
+/// The variable that asks mod_perl's host for a decision: the method of the client, a space, and the
+/// location, which is the part of the path before the `*` of the route's path.
+const QUESTION: &str = "FOREBAY_GATE";
+
 /// Check of requests by a server that permits or refuses each request (`forward_auth`).
 pub struct ForwardAuth {
     server: Box<dyn Origin>,
@@ -90,6 +118,11 @@ impl ForwardAuth {
             ("X-Forwarded-For", Placeholder::Client),
         ];
         let is_proxy = matches!(settings.server, conf::Action::Proxy(_));
+        if settings.app().is_some() {
+            let removed = ["If-Range", "Range", "TE", "Trailer", "Upgrade"];
+            let changes = removed.map(|name| change(name, RequestChange::Remove));
+            return Self { server, settings, fields: RequestFields::new(&changes) };
+        }
         let set = set.into_iter().chain(of_proxy.into_iter().filter(|_| !is_proxy));
         let set = set.map(|(name, value)| {
             let value = Template::of(vec![TemplatePart::Value(value)]);
@@ -111,12 +144,19 @@ impl ForwardAuth {
     /// client. Fails if the answer is unusable, or if the client of a refused request speaks gRPC.
     pub async fn decide(&self, exchange: &mut Exchange) -> Result<bool, Fault> {
         let captured = self.ask(exchange).await?;
-        if matches!(captured.status, 200..=299) {
+        let is_app = self.settings.app().is_some();
+        let permits = match is_app {
+            true => values_of(&captured.lines, PERMIT).next().is_some(),
+            false => matches!(captured.status, 200..=299),
+        };
+        if permits {
             self.permit(exchange, &captured);
             return Ok(true);
         }
-        let Some(body) = captured.body.filter(|_| matches!(captured.status, 300..=303 | 305..))
-        else {
+        let is_usable = is_app || matches!(captured.status, 300..=303 | 305..);
+        let has_none = is_app && matches!(captured.status, 204 | 304);
+        let body = captured.body.or_else(|| has_none.then(Vec::new));
+        let Some(body) = body.filter(|_| is_usable) else {
             let status = captured.status;
             return Err(Fault::backend(
                 502,
@@ -126,7 +166,10 @@ impl ForwardAuth {
         if exchange.reply.is_to_grpc() {
             return Err(Fault::client(captured.status, "the server of forward_auth refused it"));
         }
-        let mut lines = captured.lines;
+        let mut lines = match is_app {
+            true => lines_but(&captured.lines, |name| is_own(name)),
+            false => captured.lines,
+        };
         sendfile::strip(&mut lines, 0);
         let has_date = of_lines(&lines).any(|field| field.name.eq_ignore_ascii_case(b"date"));
         let reply = &mut exchange.reply;
@@ -141,14 +184,23 @@ impl ForwardAuth {
     /// Sends the request to the server, and returns its answer.
     async fn ask(&self, exchange: &Exchange) -> Result<Captured, Fault> {
         let mut request = exchange.request.clone();
-        self.remove_identities(&mut request);
+        let mut target = self.settings.target.as_bytes().to_vec();
+        if self.settings.app().is_some() {
+            let location = &request.path[..mount::before(&request.path, request.rest.start)];
+            let question = [request.method(), location].join(&b' ');
+            let question = String::from_utf8_lossy(&question).into_owned();
+            request.params = Some(Rc::new([(QUESTION.to_owned(), question)].into()));
+            target = request.target().to_vec();
+        } else {
+            self.remove_identities(&mut request);
+            request.params = self.params(&request);
+        }
         if let Some(fields) = &self.fields {
             // The fields are set before the request becomes a GET, so that placeholders give the
             // client's method and target.
             fields.change(&mut request);
         }
-        request.params = self.params(&request);
-        request.become_get_for(self.settings.target.as_bytes());
+        request.become_get_for(&target);
         if !matches!(self.settings.server, conf::Action::Proxy(_)) {
             // Other servers than HTTP's get the path in parts, and the target in REQUEST_URI.
             request.clean_path().map_err(|error| Fault::us(500, error.to_string()))?;
@@ -209,35 +261,69 @@ impl ForwardAuth {
     /// Copies the configured fields of the answer to the request, sets the user, and passes the
     /// answer's cookies to the client.
     fn permit(&self, exchange: &mut Exchange, answer: &Captured) {
-        let value_of = |name: &str| {
-            let named = |field: &forebay_wire::fields::FieldRef<'_>| {
-                field.name.eq_ignore_ascii_case(name.as_bytes())
-            };
-            let values = of_lines(&answer.lines).filter(named);
-            values.map(|field| field.value).collect::<Vec<_>>().join(&b", "[..])
+        let value_of =
+            |name: &str| values_of(&answer.lines, name).collect::<Vec<_>>().join(&b", "[..]);
+        let set = |name: &str, value: &[u8]| {
+            let value = String::from_utf8_lossy(value).into_owned();
+            change(name, RequestChange::Set(Template::of(vec![TemplatePart::Text(value)])))
         };
-        let changes: Vec<_> = self
-            .settings
-            .copy
-            .iter()
-            .map(|(name, from)| {
-                let value = String::from_utf8_lossy(&value_of(from)).into_owned();
-                let value = Template::of(vec![TemplatePart::Text(value)]);
-                change(name, RequestChange::Set(value))
+        let copied = self.settings.copy.iter().map(|(name, from)| set(name, &value_of(from)));
+        let is_app = self.settings.app().is_some();
+        let changed = values_of(&answer.lines, CHANGE).filter(|_| is_app).filter_map(|text| {
+            let colon = memchr::memchr(b':', text);
+            let name = str::from_utf8(&text[..colon.unwrap_or(text.len())]).ok()?;
+            let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+            if !is_name
+                || name.is_empty()
+                || FRAMING.iter().any(|own| is_alike(name.as_bytes(), own))
+            {
+                return None;
+            }
+            Some(match colon {
+                Some(colon) => set(name, text[colon + 1..].trim_ascii()),
+                None => change(name, RequestChange::Remove),
             })
-            .collect();
+        });
+        let changes: Vec<_> = copied.chain(changed).collect();
         if let Some(fields) = RequestFields::new(&changes) {
             fields.change(&mut exchange.request);
         }
         if let Some(name) = &self.settings.user {
             exchange.request.user = value_of(name);
         }
-        let is_cookie = |line: &&[u8]| {
-            line.get(..11).is_some_and(|start| start.eq_ignore_ascii_case(b"set-cookie:"))
-        };
-        let cookies = answer.lines.split_inclusive(|&b| b == b'\n').filter(is_cookie);
-        exchange.reply.carry(&cookies.flatten().copied().collect::<Vec<_>>());
+        // Fields that handlers of Apache set before the content are part of its head.
+        let mut carried = lines_but(&answer.lines, |name| match is_app {
+            true => {
+                is_own(name)
+                    || name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"content-"))
+            }
+            false => !name.eq_ignore_ascii_case(b"set-cookie"),
+        });
+        sendfile::strip(&mut carried, 0);
+        exchange.reply.carry(&carried);
     }
+}
+
+/// Returns the values of the fields `name`.
+fn values_of<'a>(lines: &'a [u8], name: &str) -> impl Iterator<Item = &'a [u8]> {
+    let named = move |field: &forebay_wire::fields::FieldRef<'_>| {
+        field.name.eq_ignore_ascii_case(name.as_bytes())
+    };
+    of_lines(lines).filter(named).map(|field| field.value)
+}
+
+/// Returns true for a field with which the host of mod_perl speaks with this file.
+fn is_own(name: &[u8]) -> bool {
+    name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"forebay-"))
+}
+
+/// Returns the lines without the fields whose names `is_left_out` accepts.
+fn lines_but(lines: &[u8], is_left_out: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+    let is_kept = |line: &&[u8]| {
+        let colon = memchr::memchr(b':', line);
+        colon.is_none_or(|colon| !is_left_out(&line[..colon]))
+    };
+    lines.split_inclusive(|&b| b == b'\n').filter(is_kept).flatten().copied().collect()
 }
 
 fn change(name: &str, change: RequestChange) -> RequestField {

@@ -128,6 +128,10 @@ impl WorkerApp {
         };
         let mut block = Block(Vec::with_capacity(2048));
         variables(&request, &self.instead, &mut block);
+        // The question of `perl_gate`.
+        for (name, value) in exchange.request.params.iter().flat_map(|params| params.iter()) {
+            block.variable(name.as_bytes(), value.as_bytes());
+        }
         if takes_over {
             block.variable(takeover::VARIABLE, b"1");
         }
