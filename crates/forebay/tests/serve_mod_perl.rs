@@ -240,6 +240,23 @@ fn applications_of_debian_answer_as_under_apache() {
     assert!(ours.iter().any(|answer| answer.contains(">42<")), "{ours:?}");
 }
 
+#[test]
+fn filters_and_names_of_mod_perl_1_work_as_under_apache() {
+    let rows = include_str!("mod_perl/filters.txt");
+    let folder = Folder::new();
+    copy_files(&folder);
+    let forebay = serve(folder, include_str!("mod_perl/filters.toml"));
+    let ours = answers(&forebay.address.into(), rows);
+    let log = forebay.output();
+    forebay.stop();
+    assert!(ours.iter().all(|answer| answer.starts_with("200")), "{ours:#?}\n{log}");
+    let Some(apache) = apache(include_str!("mod_perl/filters.conf")) else { return };
+    let theirs = answers(apache.address(), rows);
+    for (row, (ours, theirs)) in iter::zip(rows.lines(), iter::zip(&ours, &theirs)) {
+        assert_eq!(ours, theirs, "{row}\n{log}");
+    }
+}
+
 /// Apache2_4::AuthCookie before files, as Debian has it. No other name of a file, and no other
 /// method, leads around it.
 #[test]

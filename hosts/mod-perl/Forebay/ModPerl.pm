@@ -6,6 +6,7 @@ use strict;
 use warnings;
 
 our $VERSION;
+our %on_demand;       # modules that only some applications use: their texts
 my $MUCH = 65_536;    # bytes of a reply that wait for its end
 
 my (%directives, %vars, @preload, %options, $home, $root, %inherited);
@@ -32,13 +33,20 @@ BEGIN {
         APR::Table Forebay::Constants Forebay::Entries Forebay::ModPerl Forebay::Phases);
     # Parts of mod_perl that are not here. Those of an installed mod_perl would need Apache.
     my %missing = map { ("$_.pm" => 1) } qw(Apache2/Build Apache2/CmdParms Apache2/Command
-        Apache2/Filter Apache2/FilterRec Apache2/HookRun Apache2/ParseSource
-        Apache2/PerlSections Apache2/Provider Apache2/SourceTables Apache2/SubProcess
-        Apache2/compat APR/Brigade APR/Bucket APR/BucketAlloc APR/BucketType APR/IpSubnet
-        APR/PerlIO APR/Socket APR/ThreadMutex APR/ThreadRWLock ModPerl/MethodLookup
-        ModPerl/Config ModPerl/Global);
+        Apache2/HookRun Apache2/ParseSource Apache2/PerlSections Apache2/Provider
+        Apache2/SourceTables Apache2/SubProcess APR/IpSubnet APR/PerlIO APR/Socket
+        APR/ThreadMutex APR/ThreadRWLock ModPerl/MethodLookup ModPerl/Config ModPerl/Global);
     unshift @INC, sub {
         my ($self, $file) = @_;
+        if ($file =~ m{\A(?:Apache2/FilterRec|APR/(?:Brigade|Bucket|BucketAlloc|BucketType))\.pm\z}) {
+            require Apache2::Filter;
+            $file = \'1;';
+        }
+        elsif ($on_demand{$file}) { $file = \$on_demand{$file} }
+        if (ref $file) {
+            open my $text, '<', $file or die "cannot read a text: $!\n";
+            return $text;
+        }
         return if !$missing{$file};
         (my $module = $file) =~ s{/}{::}g;
         $module =~ s/\.pm\z//;
@@ -409,12 +417,21 @@ sub write {
 sub flush {
     my ($self, $r) = @_;
     return if $r->{parses_headers};
-    if (!$self->{writer}) {
-        $r = $r->{main} while $r->{main};
-        $self->{writer} = Forebay::Host::respond([head_of($r)], $self->{env});
-    }
-    $self->{writer}->write($self->{buffer}) if $self->{buffer} ne '';
+    $r = $r->{main} while $r->{main};
+    my $data = $self->filtered($r, 0);
+    $self->{writer} ||= Forebay::Host::respond([head_of($r)], $self->{env});
+    $self->{writer}->write($data) if $data ne '';
     $self->{buffer} = '';
+}
+
+# Returns what waits, as the filters of the request change it. They may change its length.
+sub filtered {
+    my ($self, $r, $is_end) = @_;
+    return $self->{buffer} if !$r->{PerlOutputFilterHandler} && !Forebay::Phases::filters_replies();
+    my $filters = Forebay::Filters::of($r, 'PerlOutputFilterHandler');
+    $r->headers_out->unset('Content-Length') if @$filters && $r->{method} ne 'HEAD';
+    my $data = $self->{buffer} eq '' ? '' : Forebay::Filters::run($filters, $self->{buffer}, 0);
+    return $is_end ? $data . Forebay::Filters::run($filters, '', 1) : $data;
 }
 
 # Forgets what was not sent yet. A reply that has begun cannot become another one.
@@ -431,13 +448,14 @@ sub finish {
         $r->{parses_headers} = 0;
         $self->write($r, delete $r->{head_text});    # no head at all
     }
+    my $data = $self->filtered($r, 1);
     if (!$self->{writer}) {
         my ($status, $fields) = head_of($r);
-        my $body = $r->{status} == 204 || $r->{status} == 304 ? '' : $self->{buffer};
+        my $body = $r->{status} == 204 || $r->{status} == 304 ? '' : $data;
         return [$status, $fields, [$body]];
     }
-    $self->flush($r);
     my $writer = $self->{writer};
+    $writer->write($data) if $data ne '';
     return sub { $writer->close };
 }
 

@@ -13,7 +13,7 @@ my %resolved;               # text => handler
 my ($precede, $follow) = (0, 0);    # how many phases before the response, and after the reply, have any
 my %IS_PHASE = map { ("Perl${_}Handler" => 1) } qw(PostReadRequest Init Trans MapToStorage
     HeaderParser Access Authen Authz Type Fixup Response Log Cleanup ChildInit ChildExit
-    OpenLogs PostConfig PreConnection ProcessConnection);
+    OpenLogs PostConfig PreConnection ProcessConnection OutputFilter InputFilter);
 
 my %IS_EARLY = map { ("Perl${_}Handler" => 1) } qw(PostReadRequest Init Trans MapToStorage
     HeaderParser Access Authen Authz Type Fixup);
@@ -54,6 +54,13 @@ sub of_all {
 sub may_change_path { $precede || $_[0]{handlers} }
 
 sub follow_reply { $follow }
+
+sub filters_replies { $configured{PerlOutputFilterHandler} }
+
+sub handlers_of {
+    my ($r, $phase) = @_;
+    return $r->{handlers} && $r->{handlers}{$phase} || $configured{$phase} || [];
+}
 
 # Returns the handler that `$what` names: a function, or a text as in Apache's configuration. Its
 # module is loaded when it is first needed.
@@ -127,6 +134,7 @@ sub is_method {
 
 # Loads the handlers of all requests.
 sub load_all {
+    require Apache2::Filter if grep { /Filter/ } keys %configured;
     for my $list (values %configured) {
         $_->{code} || load($_) for @$list;
     }
@@ -260,6 +268,9 @@ sub respond {
     Forebay::ModPerl::set_environment($r);
     return send_file($r) if !is_inside($r);
     $r->{parses_headers} = 1 if Forebay::ModPerl::has_option('ParseHeaders');
+    if ($r->{PerlInputFilterHandler} || $configured{PerlInputFilterHandler}) {
+        Forebay::Filters::filter_body($r, Forebay::Filters::of($r, 'PerlInputFilterHandler'));
+    }
     my $status = run($r, 'PerlResponseHandler');
     if ($status == $OK && defined $r->{local_redirect} && $r->{status} == 200) {
         $r->{output}->drop;
@@ -290,6 +301,7 @@ sub refuse {
     my $custom = $is_error_document ? undef : $r->{custom_response}{$status};
     $r->{status} = $status;
     delete $r->{status_line};
+    $r->{PerlOutputFilterHandler} = [] if $r->{PerlOutputFilterHandler} || filters_replies();
     $r->{parses_headers} = 0;
     if (defined $custom && $custom =~ m{\A/}) {
         my $target = eval { redirected($r, $custom, 'GET') };

@@ -28,6 +28,10 @@ pub struct Phases {
     pub type_: Option<At<OneOrMany<String>>>,
     /// PerlFixupHandler: the last phase before the response.
     pub fixup: Option<At<OneOrMany<String>>>,
+    /// PerlInputFilterHandler: changes the body before the handler reads it.
+    pub input_filter: Option<At<OneOrMany<String>>>,
+    /// PerlOutputFilterHandler: changes what the handler, or a file, answers.
+    pub output_filter: Option<At<OneOrMany<String>>>,
     /// PerlLogHandler: after the response.
     pub log: Option<At<OneOrMany<String>>>,
     /// PerlCleanupHandler: after the log.
@@ -51,6 +55,8 @@ impl Phases {
             ("PerlAuthzHandler", &self.authz),
             ("PerlTypeHandler", &self.type_),
             ("PerlFixupHandler", &self.fixup),
+            ("PerlInputFilterHandler", &self.input_filter),
+            ("PerlOutputFilterHandler", &self.output_filter),
             ("PerlLogHandler", &self.log),
             ("PerlCleanupHandler", &self.cleanup),
             ("PerlChildInitHandler", &self.child_init),

@@ -10,7 +10,7 @@ use crate::files;
 use crate::value::{Table, Value};
 
 /// Phases, as directives and as keys of `phases`.
-const PHASES: [(&str, &str); 14] = [
+const PHASES: [(&str, &str); 16] = [
     ("PerlPostReadRequestHandler", "post_read_request"),
     ("PerlTransHandler", "trans"),
     ("PerlMapToStorageHandler", "map_to_storage"),
@@ -21,6 +21,8 @@ const PHASES: [(&str, &str); 14] = [
     ("PerlAuthzHandler", "authz"),
     ("PerlTypeHandler", "type"),
     ("PerlFixupHandler", "fixup"),
+    ("PerlInputFilterHandler", "input_filter"),
+    ("PerlOutputFilterHandler", "output_filter"),
     ("PerlLogHandler", "log"),
     ("PerlCleanupHandler", "cleanup"),
     ("PerlChildInitHandler", "child_init"),
@@ -28,8 +30,7 @@ const PHASES: [(&str, &str); 14] = [
 ];
 
 /// What mod_perl has by itself, or what has a key of its own.
-const BUILT_IN: [&str; 5] =
-    ["Apache2", "mod_perl2", "Apache2::compat", "Apache2::Reload", "Apache2::SizeLimit"];
+const BUILT_IN: [&str; 4] = ["Apache2", "mod_perl2", "Apache2::Reload", "Apache2::SizeLimit"];
 
 /// A larger file is no script.
 const MOST_TEXT: u64 = 1 << 20;
@@ -75,8 +76,14 @@ const DECIDING: [&str; 4] =
     ["PerlHeaderParserHandler", "PerlAccessHandler", "PerlAuthenHandler", "PerlAuthzHandler"];
 
 /// Handlers that such requests would get, too, but that `perl_gate` does not call.
-const UNCALLED: [&str; 4] =
-    ["PerlTransHandler", "PerlMapToStorageHandler", "PerlTypeHandler", "PerlFixupHandler"];
+const UNCALLED: [&str; 6] = [
+    "PerlTransHandler",
+    "PerlMapToStorageHandler",
+    "PerlTypeHandler",
+    "PerlFixupHandler",
+    "PerlInputFilterHandler",
+    "PerlOutputFilterHandler",
+];
 
 /// Returns the first line of a section that lets handlers decide.
 pub fn deciding<'a>(inner: &[&'a [Directive]]) -> Option<&'a Directive> {

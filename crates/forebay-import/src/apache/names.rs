@@ -84,6 +84,8 @@ pub const READ: &[&str] = &[
     "PerlAuthzHandler",
     "PerlTypeHandler",
     "PerlFixupHandler",
+    "PerlInputFilterHandler",
+    "PerlOutputFilterHandler",
     "PerlLogHandler",
     "PerlCleanupHandler",
     "PerlChildInitHandler",

@@ -37,6 +37,9 @@ const MODULES: [(&str, &str); 21] = modules![
     "Forebay/ModPerl.pm",
 ];
 
+/// Modules that are compiled when an application uses them.
+const ON_DEMAND: [(&str, &str); 2] = modules!["Apache2/Filter.pm", "Apache2/compat.pm"];
+
 /// Returns the host that loads the files and modules of `preload`, and follows `directives`.
 pub(super) fn host(
     spec: &AppSpec,
@@ -56,6 +59,10 @@ pub(super) fn host(
             source,
             "BEGIN {{ $INC{{'{name}'}} = '{name}';\n#line 1 \"{name}\"\n{text}\n}}\n"
         );
+    }
+    for (name, text) in ON_DEMAND {
+        let text = list(&[text.to_owned()]);
+        let _ = writeln!(source, "$Forebay::ModPerl::on_demand{{'{name}'}} = {text};");
     }
     let _ = writeln!(source, "Forebay::ModPerl::preload({});", list(preload));
     for directive in directives {
@@ -78,7 +85,8 @@ mod tests {
     /// A longer message would wait for a process that does not run yet.
     #[test]
     fn the_host_fits_the_buffer_of_a_socket() {
-        let length: usize = MODULES.iter().map(|(name, text)| 2 * name.len() + text.len()).sum();
+        let all = MODULES.iter().chain(&ON_DEMAND);
+        let length: usize = all.map(|(name, text)| 2 * name.len() + text.len()).sum();
         assert!(psgi::HOST.len() + length < 160_000, "{length}");
     }
 
