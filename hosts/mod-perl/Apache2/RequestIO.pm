@@ -115,7 +115,7 @@ sub CLOSE { 1 }
 sub BINMODE { 1 }
 sub FILENO { CORE::fileno((&request_of)->{env}{'psgi.input'}) }
 sub UNTIE { }
-sub TIEHANDLE { $_[1] }
+sub TIEHANDLE { ref $_[0] ? $_[0] : $_[1] }    # tie *STDOUT, $r
 
 {
     no warnings 'once';
