@@ -14,6 +14,8 @@ sub request {
     return $before;
 }
 
+sub get_status_line { Forebay::ModPerl::status_line($_[0]) }
+
 package Apache2::RequestRec;
 
 sub push_handlers {

@@ -26,6 +26,8 @@ sub set_last_modified {
     return;
 }
 
+sub rationalize_mtime { $_[1] > $^T ? $^T : $_[1] }
+
 sub update_mtime {
     my $r = &request_of;
     $r->{mtime} = $_[0] if defined $_[0] && $_[0] > ($r->{mtime} // 0);

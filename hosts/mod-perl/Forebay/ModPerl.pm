@@ -386,10 +386,12 @@ sub escaped {
     return $text;
 }
 
+sub status_line { my $status = $_[0] == 200 ? 'OK' : $PHRASES{ $_[0] }; "$_[0] " . ($status // 'Status') }
+
 # Returns the page for a status.
 sub page_of {
     my ($status, $location) = @_;
-    my $title = "$status " . ($PHRASES{$status} // 'Status');
+    my $title = status_line($status);
     my $more = defined $location ? sprintf('<p><a href="%s">Continue here</a></p>', escaped($location)) : '';
     return "<!DOCTYPE html>\n<title>$title</title>\n<h1>$title</h1>\n$more\n";
 }

@@ -44,7 +44,7 @@ sub func { $_[0]{func} }
 
 sub strerror {
     my ($number) = @_;
-    return 'ModPerl::Util::exit: (120000) exit was called' if $number == 120000;
+    return 'exit was called' if $number == 120000;
     local $! = $number;
     return "$!";
 }
