@@ -633,7 +633,7 @@ sub bad {
     APR::Table::get({}, 'x') if $way eq 'table-misuse';
     $r->push_handlers(PerlNoSuchHandler => sub { 0 }) if $way eq 'unknown-phase';
     if ($way eq 'forks') { my $child = fork; if (!$child) { exit 0 } waitpid $child, 0 }
-    require Apache2::Filter if $way eq 'missing-module';
+    require Apache2::SubProcess if $way eq 'missing-module';
     if ($way eq 'dies-while-streaming') { $r->print('part'); $r->rflush; die "in the middle\n" }
     print 'fine';
     return 0;
