@@ -64,6 +64,8 @@ const LINES: &[&str] = &[
     "SetHandler perl-script\nPerlResponseHandler Own::Handler\nPerlAccessHandler Own::Phase",
     "SetHandler perl-script\nPerlResponseHandler Own::Handler\nPerlTypeHandler Own::Phase",
     "SetHandler perl-script\nPerlResponseHandler Own::Handler\nPerlFixupHandler Own::Phase",
+    "SetHandler perl-script\nPerlResponseHandler Own::Handler\nPerlInputFilterHandler Own::Phase",
+    "SetHandler perl-script\nPerlResponseHandler Own::Handler\nPerlOutputFilterHandler Own::Phase",
     "SetHandler perl-script\nPerlResponseHandler Own::Handler\nPerlLogHandler Own::Phase",
     "SetHandler perl-script\nPerlResponseHandler Own::Handler\nPerlCleanupHandler Own::Phase",
     "SetHandler perl-script\nPerlResponseHandler Own::Handler\nPerlChildInitHandler Own::Phase",
