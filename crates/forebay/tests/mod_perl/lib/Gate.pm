@@ -4,10 +4,11 @@ package Gate;
 use strict;
 use warnings;
 
-use Apache2::Const -compile => qw(OK DECLINED DONE FORBIDDEN REDIRECT);
+use Apache2::Const -compile => qw(OK FORBIDDEN REDIRECT);
 use Apache2::RequestIO ();
 use Apache2::RequestRec ();
 use Apache2::RequestUtil ();
+use Apache2::Response ();
 use APR::Table ();
 
 sub refused { $_[0]->err_headers_out->add('Set-Cookie' => 'why=refused'); return Apache2::Const::FORBIDDEN }
@@ -20,9 +21,8 @@ sub moved {
 
 sub answered {
     my ($r) = @_;
-    $r->content_type('text/plain');
-    $r->print("a page of the gate's own\n");
-    return Apache2::Const::DONE;
+    $r->custom_response(Apache2::Const::FORBIDDEN, "a page of the gate's own\n");
+    return Apache2::Const::FORBIDDEN;
 }
 
 sub dies { die "no decision\n" }
