@@ -145,9 +145,10 @@ impl ForwardAuth {
     pub async fn decide(&self, exchange: &mut Exchange) -> Result<bool, Fault> {
         let captured = self.ask(exchange).await?;
         let is_app = self.settings.app().is_some();
-        let permits = match is_app {
-            true => values_of(&captured.lines, PERMIT).next().is_some(),
-            false => matches!(captured.status, 200..=299),
+        let permits = if is_app {
+            values_of(&captured.lines, PERMIT).next().is_some()
+        } else {
+            matches!(captured.status, 200..=299)
         };
         if permits {
             self.permit(exchange, &captured);
@@ -166,10 +167,7 @@ impl ForwardAuth {
         if exchange.reply.is_to_grpc() {
             return Err(Fault::client(captured.status, "the server of forward_auth refused it"));
         }
-        let mut lines = match is_app {
-            true => lines_but(&captured.lines, |name| is_own(name)),
-            false => captured.lines,
-        };
+        let mut lines = if is_app { lines_but(&captured.lines, is_own) } else { captured.lines };
         sendfile::strip(&mut lines, 0);
         let has_date = of_lines(&lines).any(|field| field.name.eq_ignore_ascii_case(b"date"));
         let reply = &mut exchange.reply;
@@ -292,12 +290,13 @@ impl ForwardAuth {
             exchange.request.user = value_of(name);
         }
         // Fields that handlers of Apache set before the content are part of its head.
-        let mut carried = lines_but(&answer.lines, |name| match is_app {
-            true => {
+        let mut carried = lines_but(&answer.lines, |name| {
+            if is_app {
                 is_own(name)
                     || name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"content-"))
+            } else {
+                !name.eq_ignore_ascii_case(b"set-cookie")
             }
-            false => !name.eq_ignore_ascii_case(b"set-cookie"),
         });
         sendfile::strip(&mut carried, 0);
         exchange.reply.carry(&carried);
