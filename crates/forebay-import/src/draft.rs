@@ -205,6 +205,14 @@ impl DraftRoute {
         self.keys.get("fallback") == Some(&Value::Bool(true))
     }
 
+    /// Returns true if the part of the path that the `*` of the route matched selects a file or is
+    /// a part of a target.
+    pub fn depends_on_path(&self) -> bool {
+        let names_rest = |value: &Value| value.to_string().contains("{rest}");
+        ["files", "cgi"].iter().any(|key| self.keys.get(key).is_some())
+            || self.keys.0.iter().any(|(_, value)| names_rest(value))
+    }
+
     /// Returns true if only some clients may use the route.
     pub fn has_gate(&self) -> bool {
         GATES.iter().any(|gate| self.keys.get(gate).is_some())

@@ -116,6 +116,15 @@ pub fn as_regex(text: &str, ignore_case: bool, keys: &Keys) -> Option<PatternCon
     })
 }
 
+/// Returns an expression for the paths of a list such as `/x/*` and `/y`.
+pub fn path_list_expression(paths: &[String]) -> String {
+    let regex = paths.iter().map(|path| match path.strip_suffix('*') {
+        Some(start) => regex_syntax::escape(start),
+        None => format!("{}$", regex_syntax::escape(path)),
+    });
+    format!("^(?:{})", regex.collect::<Vec<_>>().join("|"))
+}
+
 /// Returns the matcher of the paths that an expression does not match. Returns `None` if a route
 /// cannot have this condition.
 pub fn negated(text: &str, ignore_case: bool, keys: &Keys) -> Option<Matcher> {

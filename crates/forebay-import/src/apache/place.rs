@@ -22,7 +22,7 @@ use super::targets;
 use crate::draft::DraftRoute;
 use crate::files;
 use crate::matcher::Matcher;
-use crate::pattern::{Use, as_regex, classify};
+use crate::pattern::{Use, as_regex, classify, path_list_expression};
 use crate::template::literal;
 use crate::value::{Table, Value};
 
@@ -402,11 +402,7 @@ fn whole_paths(cx: &Cx<'_>, matcher: &Matcher) -> Option<Matcher> {
     if !matcher.paths.iter().any(|path| path.ends_with('*') && path != "/*") {
         return Some(matcher.clone());
     }
-    let regex = matcher.paths.iter().map(|path| match path.strip_suffix('*') {
-        Some(start) => regex_syntax::escape(start),
-        None => format!("{}$", regex_syntax::escape(path)),
-    });
-    let regex = format!("^(?:{})", regex.collect::<Vec<_>>().join("|"));
+    let regex = path_list_expression(&matcher.paths);
     let own = Matcher { paths: Vec::new(), ..matcher.clone() };
     own.and(&as_regex(&regex, false, cx.keys)?.matcher)
 }

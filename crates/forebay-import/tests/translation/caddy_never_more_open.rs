@@ -2,7 +2,7 @@
 
 use forebay_import::{Imported, Language, import};
 
-use crate::support::{caddy, routes};
+use crate::support::{caddy, routes, translated};
 
 /// Returns the translation of a site with these lines.
 fn site(lines: &str) -> Imported {
@@ -182,5 +182,55 @@ fn each_tls_line_may_require_client_certificates() {
         let toml = &found.toml;
         assert!(toml.contains("listen = [\"127.0.0.1:443\"]"), "{lines}:\n{toml}");
         assert!(toml.matches("[[site]]").count() == 1 && !found.notes.is_empty(), "{toml}");
+    }
+}
+
+#[test]
+fn a_part_of_a_site_sends_the_same_files() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["pub/static/priv", "pub/priv"] {
+        std::fs::create_dir_all(dir.path().join(name)).unwrap();
+    }
+    let root = dir.path().join("pub").display().to_string();
+    let of = |lines: &str| {
+        let text = format!(":80 {{\nroot * {root}\n{lines}\nfile_server\n}}\n");
+        translated(Language::Caddy, dir.path(), "Caddyfile", &text).toml
+    };
+    let check = "forward_auth /priv/* 127.0.0.1:9 {\nuri /check\n}";
+    for line in [
+        "header /static/* X-A b",
+        "header /static* X-A b",
+        "header /static/c.css X-A b",
+        "encode /static/* gzip",
+        "request_body /static/* {\nmax_size 1MB\n}",
+        "@s path /static/* /other/*\nheader @s X-A b",
+        "request_header /static/* X-A b",
+        "log_skip /static/*",
+        check,
+        "forward_auth /static* 127.0.0.1:9 {\nuri /check\n}",
+    ] {
+        for rule in ["respond /priv/* 403", "basicauth /priv/* {\na b\n}", check] {
+            let toml = of(&format!("{line}\n{rule}"));
+            let sending: Vec<_> =
+                routes(&toml).into_iter().filter(|route| route.contains("files =")).collect();
+            assert!(!sending.is_empty(), "{line} {rule}:\n{toml}");
+            for route in sending {
+                // With a narrower path, Forebay would not look for the whole path.
+                let is_whole = route.contains("path_regex =") || route.contains("path = \"/*\"");
+                assert!(is_whole && route.contains(&format!("{root}\"")), "{line} {rule}:\n{toml}");
+            }
+        }
+    }
+    let toml = of("header /static/* X-A b");
+    let both = ["path_regex = \"^(?:/static/)\"", "X-A = \"b\"", "files ="];
+    assert!(routes(&toml).iter().any(|route| both.iter().all(|key| route.contains(key))), "{toml}");
+    // Within a block for a directory, the path of the block stays.
+    let text = format!(
+        ":80 {{\nroot * {root}\nhandle /static/* {{\nheader /static/priv/* X-A b\nfile_server\n}}\n}}\n"
+    );
+    let toml = translated(Language::Caddy, dir.path(), "Caddyfile", &text).toml;
+    for route in routes(&toml).iter().filter(|route| route.contains("files =")) {
+        assert!(route.contains("path = \"/static/*\""), "{toml}");
+        assert!(route.contains(&format!("{root}/static\"")), "{toml}");
     }
 }
