@@ -44,6 +44,41 @@ struct ClientRules {
     users: Vec<String>,
     /// True if any user of the file may pass, even if `users` names users.
     admits_all_users: bool,
+    /// True if a client needs only an address of `allow` or a password.
+    has_alternatives: bool,
+}
+
+/// The kinds of rules in a section of which one is enough: the lines of the section itself, of
+/// `RequireAny`, and whole groups of other kinds.
+#[derive(Default)]
+struct Alternatives<'a> {
+    has_places: bool,
+    has_users: bool,
+    /// A group of `RequireAll` that requires an address and a user.
+    of_both: Option<&'a Directive>,
+    /// Number of rules that may admit some clients.
+    count: usize,
+}
+
+impl<'a> Alternatives<'a> {
+    fn add(&mut self, directive: &'a Directive) {
+        if is(directive, "RequireAny") {
+            directive.inside().iter().for_each(|inner| self.add(inner));
+            return;
+        }
+        let block = std::slice::from_ref(directive);
+        let (places, users) = (names_places(block), needs_users(block));
+        if is(directive, "RequireNone") || !places && !users {
+            return;
+        }
+        self.count += 1;
+        if places && users {
+            self.of_both = Some(directive);
+        } else {
+            self.has_places |= places;
+            self.has_users |= users;
+        }
+    }
 }
 
 impl ClientRules {
@@ -115,6 +150,21 @@ pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
     }
     if let Some(directive) = mixes_users(layer) {
         close(cx, directive, &mut gate);
+    }
+    // Of alternatives, one is enough: `Require ip` beside `Require valid-user` admits clients of
+    // these addresses without a password. Rules of mod_access_compat also apply to all clients.
+    let mut kinds = Alternatives::default();
+    layer.iter().for_each(|directive| kinds.add(directive));
+    let has_old_rules = !is_any && !old_is_open && layer.iter().any(is_old);
+    match kinds.of_both {
+        Some(group) if kinds.count > 1 => close(cx, group, &mut gate),
+        _ if !kinds.has_places || !kinds.has_users || has_old_rules => {}
+        // With `satisfy`, Forebay admits all addresses that `deny` does not name.
+        _ if !rules.deny.is_empty() => {
+            let first = layer.iter().find(|directive| is_new(directive));
+            first.into_iter().for_each(|directive| close(cx, directive, &mut gate));
+        }
+        _ => rules.has_alternatives = true,
     }
     let has_both = layer.iter().any(is_old) && layer.iter().any(is_new);
     if has_both && !is_any && !old_is_open && !new_is_open && names_places(layer) {
@@ -210,6 +260,14 @@ fn mixes_users(block: &[Directive]) -> Option<&Directive> {
     let is_alone = rules().nth(1).is_none();
     let mixed = group.filter(|_| !is_alone);
     mixed.or_else(|| rules().find_map(|rule| mixes_users(rule.inside())))
+}
+
+/// Returns true if a rule requires a user, by name or with any password.
+fn needs_users(block: &[Directive]) -> bool {
+    let is_user = |kind: &str| ["user", "valid-user"].iter().any(|k| kind.eq_ignore_ascii_case(k));
+    block.iter().any(|directive| {
+        is(directive, "Require") && is_user(directive.arg(0)) || needs_users(directive.inside())
+    })
 }
 
 fn names_users(block: &[Directive]) -> bool {
@@ -368,9 +426,8 @@ fn close(cx: &mut Cx<'_>, directive: &Directive, gate: &mut Gate) {
 }
 
 fn finish(cx: &mut Cx<'_>, layers: &[&[Directive]], rules: ClientRules, gate: &mut Gate) {
-    // In Apache, one matching `Require` line is enough. In Forebay, a request must meet every key,
-    // unless `satisfy` is "any".
-    let is_any = satisfies_any(layers);
+    // In Forebay, a request must meet every key, unless `satisfy` is "any".
+    let is_any = satisfies_any(layers) || rules.has_alternatives;
     let needs_only_user = rules.needs_user && (is_any || !rules.denies_hosts);
     if rules.denies_all && rules.allow.is_empty() && !needs_only_user {
         gate.keys.set("deny", "all");
@@ -651,6 +708,28 @@ mod tests {
         ] {
             let found = of(rules);
             assert!(found.contains(wanted), "{rules}:\n{found}");
+        }
+        let both = "Require ip 10.0.0.0/8\nRequire valid-user";
+        let any = |rules: &str| {
+            let found = of(rules);
+            assert!(!found.contains("status = 403"), "{rules}:\n{found}");
+            assert!(found.contains("allow =") && found.contains("basic_auth ="), "{found}");
+            found.contains("satisfy = \"any\"")
+        };
+        assert!(any(both));
+        assert!(any(&format!("<RequireAny>\n{both}\n</RequireAny>")));
+        assert!(any(&format!("Require all denied\nRequire user ann\n{both}")));
+        assert!(any(&format!("Order allow,deny\nAllow from all\n{both}")));
+        assert!(!any(&format!("<RequireAll>\n{both}\n</RequireAll>")));
+        assert!(!any("Order deny,allow\nDeny from all\nAllow from 10.0.0.0/8\nRequire valid-user"));
+        for rules in [
+            format!("<RequireAll>\n{both}\n</RequireAll>\nRequire ip 192.0.2.1"),
+            format!(
+                "<RequireAll>\nRequire ip 10.0.0.0/8\nRequire not ip 10.0.0.1\n</RequireAll>\n{both}"
+            ),
+        ] {
+            let found = of(&rules);
+            assert!(found.contains("status = 403"), "{rules}:\n{found}");
         }
         let all = of("Require user ann\nRequire valid-user");
         assert!(all.contains("basic_auth") && !all.contains("users ="), "{all}");

@@ -207,6 +207,12 @@ fn answers(
         pages::decorate(cx, sections, &layers, route);
         *route = guarded(route.clone(), &rules);
         match &perl_gate {
+            // Without the handlers, an address or a password of `satisfy` would be enough.
+            Some((line, Ok(_))) if route.keys.get("satisfy").is_some() => {
+                let next = "the handlers and one of the rules must admit the client: write routes";
+                let comment = cx.note(line, next);
+                *route = route.clone().closed(comment);
+            }
             Some((_, Ok(name))) => route.keys.set("perl_gate", name.as_str()),
             Some((line, Err(next))) => {
                 let comment = cx.note(line, next);
