@@ -91,6 +91,9 @@ pub fn handlers(
     }
     out.extend(cgi_handler(cx, sections, layers, dir, route));
     out.extend(unknown_suffix_handlers(cx, sections, layers, (url, dir), route));
+    let php = Matcher { suffixes: vec![".php".into()], ..Matcher::default() };
+    let php = route.matcher.and(&php);
+    is_php_known |= php.is_some_and(|php| out.iter().any(|known| known.matcher.covers(&php)));
     if !is_php_known {
         out.extend(php_module(cx, sections, layers, (root.as_ref(), dir), route));
     }
@@ -487,6 +490,15 @@ fn php_module(
     scripts.matcher.suffixes = vec![".php".into()];
     if !select(&mut scripts.matcher) {
         return None;
+    }
+    let others = ["actions_", "fastcgi_", "fcgid_", "lsapi_", "php", "proxy_fcgi_", "suphp_"];
+    let has_other = |module: &&Directive| others.iter().any(|name| module.arg(0).starts_with(name));
+    if lacks_php && !(is_named && modules.iter().any(has_other)) {
+        // Apache sends the source of these scripts. The route neither runs nor sends them.
+        let text = "no LoadModule line loads PHP, so Apache sends the source of PHP scripts: write a \
+                    route with `app` or `files` for them";
+        let comment = cx.draft.notes.add(&route.place, &route.source, text);
+        return Some(scripts.closed(comment));
     }
     let root = root.filter(|root| files::is_directory(&root.dir) && has_php_fpm());
     let Some(root) = root else {

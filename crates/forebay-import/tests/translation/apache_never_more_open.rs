@@ -623,3 +623,32 @@ fn a_closed_directory_is_not_revealed_by_a_redirect() {
     let toml = of(dir.path(), &format!("Alias /al/ {root}/closed/\n{section}\n"));
     assert!(!toml.contains("\"/al\""), "{toml}");
 }
+
+#[test]
+fn php_runs_only_if_apache_has_php() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("www");
+    std::fs::create_dir(&root).unwrap();
+    std::fs::write(root.join("x.php"), "<?php").unwrap();
+    let host = format!(
+        "Listen 8080\n<VirtualHost *:8080>\nServerName a.example\nDocumentRoot {}\n",
+        root.display()
+    );
+    let has_app = |lines: &str| {
+        let text = format!("{lines}\n{host}</VirtualHost>\n");
+        let found = translated(Language::Apache, dir.path(), "apache2.conf", &text);
+        let is_reported = found.notes.iter().any(|note| note.next.contains("PHP"));
+        let runs = found.toml.contains("app = ");
+        assert_ne!(runs, is_reported, "{text}:\n{}", found.toml);
+        runs
+    };
+    let handler = "AddType application/x-httpd-php .php";
+    // Without php-fpm, PHP routes are closed on this machine.
+    if !has_app("") {
+        return;
+    }
+    assert!(has_app("LoadModule php_module x.so"));
+    assert!(has_app(&format!("LoadModule actions_module x.so\n{handler}")));
+    assert!(!has_app("LoadModule alias_module x.so"));
+    assert!(!has_app(&format!("LoadModule alias_module x.so\n{handler}")));
+}
