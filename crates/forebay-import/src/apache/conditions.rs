@@ -396,6 +396,8 @@ fn field_name(name: &str) -> Option<String> {
         "HTTP_COOKIE" => "Cookie",
         "HTTP_HOST" => "Host",
         "HTTP_ACCEPT" => "Accept",
+        "HTTP:CONNECTION" => "Connection",
+        "HTTP:UPGRADE" => "Upgrade",
         // Forebay sets its own values for `X-Forwarded` fields.
         _ => name.strip_prefix("HTTP:").filter(|field| {
             !field.starts_with("X-FORWARDED-")
@@ -425,13 +427,16 @@ fn field_value(field: &str, text: &str, ignores_case: bool) -> Meaning {
         _ => {}
     }
     // A client may send a field twice. Apache compares both values as one text, but Forebay
-    // compares each value, so `not` would hold for fewer requests. Backends read only one value of
-    // the three fields below, so `not` is correct for these fields.
-    if is_not && !["User-Agent", "Referer", "Host"].contains(&field) {
+    // compares each value, so `not` would hold for fewer requests. Readers use only one value of
+    // the fields below, so `not` is correct for these fields.
+    let single = ["User-Agent", "Referer", "Host", "Upgrade"];
+    if is_not && !single.contains(&field) {
         return Meaning::Unknown;
     }
     let value = match text.strip_prefix('=') {
-        Some(value) if value.starts_with('~') || ignores_case => return Meaning::Unknown,
+        Some("") => return Meaning::Unknown,
+        Some(value) if ignores_case => format!("~*^{}$", regex_syntax::escape(value)),
+        Some(value) if value.starts_with('~') => return Meaning::Unknown,
         Some(value) => value.to_owned(),
         None => {
             let is_other = text.starts_with(['<', '>', '-']);

@@ -244,9 +244,11 @@ fn rule(
     }
     let is_plain = conditions.unknown.is_none();
     let has_when = conditions.alternatives.iter().any(|matcher| !matcher.when.is_empty());
-    if (!is_plain || has_when) && (target.starts_with("ws://") || target.starts_with("wss://")) {
-        // Forebay passes WebSocket upgrades on to every backend, so a rule only for these upgrades
-        // is not needed.
+    let is_upgrade = (!is_plain || has_when)
+        && ["ws://", "wss://"].iter().any(|scheme| target.starts_with(scheme));
+    if is_upgrade && !is_plain {
+        // Other rules answer these requests. Requests without an upgrade reach them, too.
+        cx.note(directive, UPGRADES);
         return;
     }
     let url = around.url.map(|url| url.trim_end_matches('/'));
@@ -277,6 +279,10 @@ fn rule(
             found.routes.push(route(Matcher::path("/*")).closed(comment));
             return;
         }
+        Err(_) if is_upgrade => {
+            cx.note(directive, UPGRADES);
+            return;
+        }
         Err(matcher) => {
             let comment = cx.note(directive, NEXT);
             found.routes.push(route(matcher).closed(comment));
@@ -305,16 +311,20 @@ fn rule(
             found.routes.push(narrow.respond(status));
             continue;
         }
-        let answered = answer(cx, directive, &conditional, (around, base), narrow.clone());
-        found.routes.push(match answered {
-            Ok(route) => route,
+        match answer(cx, directive, &conditional, (around, base), narrow.clone()) {
+            Ok(route) => found.routes.push(route),
+            Err(_) if is_upgrade => drop(cx.note(directive, UPGRADES)),
             Err(why) => {
                 let comment = cx.note(directive, format!("{why}: {NEXT}"));
-                narrow.closed(comment)
+                found.routes.push(narrow.closed(comment));
             }
-        });
+        }
     }
 }
+
+/// The next step for a rule about WebSocket upgrades that has no translation.
+const UPGRADES: &str = "Forebay passes WebSocket upgrades on to every backend: write a route with \
+    `proxy` for these paths if no other route has this backend";
 
 /// The comment on a rule with `REQUEST_FILENAME` in a virtual host.
 const UNMAPPED: &str = "In a virtual host, Apache tests the path of the URL in place of the file, \
@@ -414,6 +424,10 @@ fn pattern_of(
             globs::after(pattern, &start, ".*?")
         }
         None if pattern == "." => Some("^".into()),
+        // A path begins with a slash, so these expressions match it from its beginning.
+        None if ["/(.*)", "/(.*)$", "(.*)", "(.*)$"].contains(&pattern) => {
+            Some(format!("^{pattern}"))
+        }
         None => Some(pattern.to_owned()),
     };
     let Some(whole) = whole.filter(|_| !pattern.starts_with('!')) else { return Err(below(url)) };

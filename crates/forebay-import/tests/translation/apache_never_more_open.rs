@@ -652,3 +652,24 @@ fn php_runs_only_if_apache_has_php() {
     assert!(!has_app("LoadModule alias_module x.so"));
     assert!(!has_app(&format!("LoadModule alias_module x.so\n{handler}")));
 }
+
+#[test]
+fn rules_for_upgrades_become_routes_or_notes() {
+    let rule = |condition: &str, rule: &str| {
+        passing(&format!("RewriteEngine On\nRewriteCond {condition}\nRewriteRule {rule} [P,L]"))
+    };
+    for condition in ["%{HTTP:Upgrade} websocket [NC]", "%{HTTP:Upgrade} =websocket [NC]"] {
+        for (text, path) in [
+            ("^/ws/(.*) ws://127.0.0.1:31/ws/$1", "path = \"/ws/*\""),
+            ("/(.*) ws://127.0.0.1:31/$1", "path = \"/*\""),
+            ("^/(.*)$ ws://127.0.0.1:31/$1", "path = \"/*\""),
+        ] {
+            let toml = rule(condition, text);
+            let found = route(&toml, "http://127.0.0.1:31");
+            let both = [path, "header = { Upgrade = \"~*"];
+            assert!(both.iter().all(|part| found.contains(part)), "{condition} {text}:\n{toml}");
+        }
+    }
+    let toml = rule("%{QUERY_STRING} transport=websocket [NC]", "^/(.*) ws://127.0.0.1:31/$1");
+    assert!(toml.contains("NOT TRANSLATED") && !toml.contains("403"), "{toml}");
+}
