@@ -523,6 +523,38 @@ pub fn access_without_translation(block: &[Directive]) -> Option<&Directive> {
     block.iter().find(restricts)
 }
 
+/// Returns the requests that a `Limit` or `LimitExcept` section refuses for all clients. Returns
+/// `None` for sections with other rules.
+pub fn refused_methods(section: &Directive) -> Option<Matcher> {
+    let is_except = is(section, "LimitExcept");
+    let denies = |rule: &Directive| {
+        let words: Vec<String> = rule.args.iter().map(|word| word.to_ascii_lowercase()).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        is(rule, "Require") && words == ["all", "denied"]
+            || is(rule, "Deny") && words == ["from", "all"]
+    };
+    let block = section.inside();
+    let is_known = |rule: &Directive| denies(rule) || is(rule, "Order");
+    let is_method = |method: &String| {
+        !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase())
+    };
+    let is_whole = (is_except || is(section, "Limit"))
+        && block.iter().any(denies)
+        && block.iter().all(is_known)
+        && !section.args.is_empty()
+        && section.args.iter().all(is_method);
+    // GET includes HEAD, as in Apache.
+    let methods = section.args.clone();
+    is_whole.then(|| {
+        if is_except {
+            let others = Table::default().with("not", Table::default().with("method", methods));
+            Matcher { when: others, ..Matcher::default() }
+        } else {
+            Matcher::default().with_methods(methods)
+        }
+    })
+}
+
 /// Returns a directive that may refuse or redirect requests. Searches a section and the sections
 /// inside it. Returns `None` if there is no such directive.
 pub fn restriction(block: &[Directive]) -> Option<&Directive> {
@@ -622,7 +654,7 @@ mod tests {
                 "allow = [\"127.0.0.0/8\", \"::1\", \"10.0.0.0/8\"]",
             ),
             ("SSLRequireSSL", "status = 403"),
-            ("<Limit POST>\nRequire all denied\n</Limit>", "status = 403"),
+            ("<Limit POST>\nRequire valid-user\n</Limit>", "status = 403"),
         ] {
             let found = route(&format!("<Location /a>\n{rules}\n</Location>"));
             assert!(found.contains(wanted), "{rules}:\n{found}");

@@ -398,7 +398,8 @@ fn field_name(name: &str) -> Option<String> {
         "HTTP_ACCEPT" => "Accept",
         "HTTP:CONNECTION" => "Connection",
         "HTTP:UPGRADE" => "Upgrade",
-        // Forebay sets its own values for `X-Forwarded` fields.
+        "HTTP:X-FORWARDED-PROTO" => "X-Forwarded-Proto",
+        // Forebay sets its own values for other `X-Forwarded` fields.
         _ => name.strip_prefix("HTTP:").filter(|field| {
             !field.starts_with("X-FORWARDED-")
                 && !field.is_empty()
@@ -429,7 +430,7 @@ fn field_value(field: &str, text: &str, ignores_case: bool) -> Meaning {
     // A client may send a field twice. Apache compares both values as one text, but Forebay
     // compares each value, so `not` would hold for fewer requests. Readers use only one value of
     // the fields below, so `not` is correct for these fields.
-    let single = ["User-Agent", "Referer", "Host", "Upgrade"];
+    let single = ["User-Agent", "Referer", "Host", "Upgrade", "X-Forwarded-Proto"];
     if is_not && !single.contains(&field) {
         return Meaning::Unknown;
     }

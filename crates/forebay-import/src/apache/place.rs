@@ -2,7 +2,7 @@
 //! (`bases`). A region is a part of a base that has its own sections.
 
 use super::Cx;
-use super::access::{Gate, access_without_translation, gate, settle_gate};
+use super::access::{Gate, access_without_translation, gate, refused_methods, settle_gate};
 use super::around::Around;
 use super::bases::{Base, Content, redirects_within};
 use super::fastcgi;
@@ -184,6 +184,7 @@ fn answers(
         |d: &&Directive| (by_perl || is_of_perl && is_inner(d)) && mod_perl::is_of_application(d);
     let lines = inner.iter().copied().flatten();
     let lines = lines.filter(|directive| !is_met(directive) && !is_of_app(directive));
+    let lines = lines.filter(|directive| refused_methods(directive).is_none());
     let untranslated = lines.map(std::slice::from_ref).find_map(access_without_translation);
     // Of the lines outside of sections, only Perl, Lua and ModSecurity directives may close the
     // route. Other functions add the notes on the other lines.
@@ -193,14 +194,19 @@ fn answers(
     let outer = outer.filter(|d| !is_of_app(d));
     let outer = outer.map(std::slice::from_ref).find_map(access_without_translation);
     let untranslated = untranslated.or(rewrite).or(partial).or(outer);
+    let refusals = refusals_of_methods(cx, inner, &region);
     let granted = match (&base.content, dir.as_deref()) {
         (Content::Files, Some(dir))
-            if rules.refuses_all() && untranslated.is_none() && deciding.is_none() =>
+            if rules.refuses_all()
+                && refusals.is_empty()
+                && untranslated.is_none()
+                && deciding.is_none() =>
         {
             granted_files(cx, sections, &layers, (url, dir), &region)
         }
         _ => Vec::new(),
     };
+    routes.splice(0..0, refusals);
     routes.splice(0..0, redirects_within(cx, inner, &region));
     for route in &mut routes {
         decorate(cx, &layers, route);
@@ -228,6 +234,26 @@ fn answers(
     }
     routes.splice(0..0, granted);
     routes
+}
+
+/// Returns the routes that refuse the methods of `Limit` and `LimitExcept` sections.
+fn refusals_of_methods(
+    cx: &mut Cx<'_>,
+    blocks: &[&[Directive]],
+    region: &Matcher,
+) -> Vec<DraftRoute> {
+    let mut out = Vec::new();
+    for section in blocks.iter().copied().flatten() {
+        let Some(methods) = refused_methods(section) else { continue };
+        section.settle_all();
+        let route = DraftRoute::new(&section.place, line(section), methods);
+        let route = narrowed(cx, route, region);
+        // `narrowed` may have closed the route.
+        out.extend(
+            route.map(|route| if route.keys.is_empty() { route.respond(403) } else { route }),
+        );
+    }
+    out
 }
 
 /// Endings of files that may be scripts, whose source no route must send.

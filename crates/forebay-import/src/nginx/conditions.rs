@@ -29,9 +29,8 @@ enum Meaning {
     Never,
     /// The condition is true while this file exists. Its path does not depend on the request.
     WhileExists(String),
-    /// The condition is a variable that a `map` sets. Contains pairs of an old path and its new
-    /// target.
-    Moved(Vec<(String, String)>),
+    /// The condition is a variable that a `map` sets. Contains the old paths, each with its target.
+    Moved(Vec<(Matcher, String)>),
     /// The condition is true for the requests that one of these matchers takes.
     OneOf(Vec<Matcher>),
     Unknown,
@@ -182,19 +181,23 @@ fn translate<'a>(
         }
         Meaning::Moved(pairs) if moves(block) => {
             directive.settle_all();
-            for (from, to) in pairs {
-                let matcher = Matcher::path(from);
+            for (matcher, to) in pairs {
+                let Some(matcher) = here.matcher.and(&matcher) else {
+                    if here.matcher.conflicts_with(&matcher) {
+                        let next = "a route cannot have both conditions: write routes for them";
+                        phase.closed.get_or_insert(cx.note(directive, next));
+                    }
+                    continue;
+                };
                 let route = DraftRoute::new(&directive.place, directive.line(), matcher);
                 let status = block.iter().find_map(|inner| inner.arg(0).parse().ok());
                 let status =
                     status.filter(|s| matches!(s, 301 | 302 | 303 | 307 | 308)).unwrap_or(301);
-                let to = crate::template::redirect_target(
-                    &crate::template::literal(&to, cx.keys),
-                    false,
-                    cx.keys,
-                );
+                let to = crate::template::redirect_target(&to, false, cx.keys);
                 if crate::template::is_redirect_target(&to) {
                     out.push(EarlyStep::Route(route.redirect(&to, status)));
+                } else {
+                    cx.note(directive, format!("\"{to}\" is no target: write it in `redirect`"));
                 }
             }
         }
@@ -446,9 +449,14 @@ fn meaning(
             Some(matcher) => Meaning::Requests(Box::new((matcher, None))),
             None => Meaning::Unknown,
         },
-        [variable] if moves(directive.inside()) => match moved(cx, variable) {
+        [variable] if moves(directive.inside()) => match moved(cx, server, here, variable) {
             Some(pairs) => Meaning::Moved(pairs),
             None => compared(cx, server, (variable, "~", "^([^0]|0.)")),
+        },
+        // In `if ($x != "")`, `words` has removed the empty text.
+        [variable, "!="] if moves(directive.inside()) => match moved(cx, server, here, variable) {
+            Some(pairs) => Meaning::Moved(pairs),
+            None => compared(cx, server, (variable, "!=", "")),
         },
         // A variable is true unless it is empty or "0".
         [variable] => switch(cx, server, variable, &|value| !matches!(value, "" | "0"))
@@ -741,9 +749,15 @@ fn host_pattern(text: &str, mark: &str) -> Option<String> {
     (!start.contains('$') && !start.ends_with('\\')).then(|| format!("~*{start}{end}"))
 }
 
-/// Returns the pairs of old and new paths in the `map` that sets a variable. Returns `None` if no
-/// `map` sets the variable, or if the `map` contains more than fixed paths.
-fn moved(cx: &Cx<'_>, variable: &str) -> Option<Vec<(String, String)>> {
+/// Returns the old paths and their targets in the `map` that sets a variable, in the order in which
+/// nginx looks for them. Returns `None` if no `map` sets the variable, or if the `map` has other
+/// entries.
+fn moved(
+    cx: &Cx<'_>,
+    server: &TranslatedServer<'_>,
+    here: &Here<'_, '_>,
+    variable: &str,
+) -> Option<Vec<(Matcher, String)>> {
     if cx.changed.contains(variable) {
         return None;
     }
@@ -752,18 +766,31 @@ fn moved(cx: &Cx<'_>, variable: &str) -> Option<Vec<(String, String)>> {
     if !matches!(map.arg(0), "$uri" | "$request_uri" | "$document_uri") {
         return None;
     }
-    let mut pairs = Vec::new();
+    let (mut fixed, mut expressions) = (Vec::new(), Vec::new());
     for entry in map.inside() {
         match (entry.name.as_str(), entry.arg(0)) {
             ("default" | "hostnames" | "volatile", "" | "0") => {}
             (from, to)
                 if crate::pattern::is_path(from) && !from.ends_with('*') && !to.contains('$') =>
             {
-                pairs.push((from.to_owned(), to.to_owned()));
+                fixed.push((Matcher::path(from), crate::template::literal(to, cx.keys)));
+            }
+            (from, to) if from.starts_with('~') && to.starts_with('/') => {
+                let text = from.trim_start_matches(['~', '*']);
+                let ignores_case = from.starts_with("~*");
+                let fill = |found: PatternConditions| {
+                    let variables = Variables { found: Some(&found), ..here.variables(server) };
+                    let to = variables.fill(to).ok()?;
+                    Some((found.matcher, to))
+                };
+                let simple = classify(text, ignores_case, cx.keys, Use::Exact).ok();
+                let whole = || pattern::as_regex(text, ignores_case, cx.keys).and_then(fill);
+                expressions.push(simple.and_then(fill).or_else(whole)?);
             }
             _ => return None,
         }
     }
     map.settle_all();
-    Some(pairs)
+    fixed.extend(expressions);
+    Some(fixed)
 }

@@ -673,3 +673,49 @@ fn rules_for_upgrades_become_routes_or_notes() {
     let toml = rule("%{QUERY_STRING} transport=websocket [NC]", "^/(.*) ws://127.0.0.1:31/$1");
     assert!(toml.contains("NOT TRANSLATED") && !toml.contains("403"), "{toml}");
 }
+
+#[test]
+fn redirects_by_the_forwarded_scheme_close_nothing() {
+    for (condition, wanted) in [
+        ("!https", "not = { header = { X-Forwarded-Proto = \"~https\" } }"),
+        ("!=https", "not = { header = { X-Forwarded-Proto = \"https\" } }"),
+        ("=http", "header = { X-Forwarded-Proto = \"http\" }"),
+        ("^http$", "header = { X-Forwarded-Proto = \"~^http$\" }"),
+    ] {
+        let toml = passing(&format!(
+            "RewriteEngine On\nRewriteCond %{{HTTP:X-Forwarded-Proto}} {condition}\n\
+             RewriteRule ^ https://%{{HTTP_HOST}}%{{REQUEST_URI}} [R=301,L]"
+        ));
+        assert!(route(&toml, "redirect =").contains(wanted), "{condition}:\n{toml}");
+        assert!(!toml.contains("403") && !toml.contains("NOT TRANSLATED"), "{condition}:\n{toml}");
+    }
+}
+
+#[test]
+fn methods_that_all_clients_are_refused_get_their_own_route() {
+    for (lines, wanted) in [
+        (
+            "<LimitExcept GET HEAD POST>\nRequire all denied\n</LimitExcept>",
+            "when = { not = { method = [\"GET\", \"HEAD\", \"POST\"] } }",
+        ),
+        ("<Limit POST PUT>\nDeny from all\n</Limit>", "methods = [\"POST\", \"PUT\"]"),
+        ("<Limit POST>\nOrder allow,deny\nDeny from all\n</Limit>", "methods = [\"POST\"]"),
+    ] {
+        for toml in [with_htaccess(lines), passing(&format!("<Location /w>\n{lines}\n</Location>"))]
+        {
+            let all = routes(&toml);
+            let at = |text: &str| all.iter().position(|route| route.contains(text));
+            let refused = at(wanted).unwrap_or_else(|| panic!("{lines}:\n{toml}"));
+            assert!(all[refused].contains("403") && all[refused].contains("/w"), "{toml}");
+            let open = all.iter().enumerate().skip(refused);
+            let mut open = open.filter(|(_, route)| route.contains("/w/*"));
+            assert!(open.any(|(_, route)| !route.contains("403")), "{lines}:\n{toml}");
+            assert!(!toml.contains("<Limit POST PUT>:") && !toml.contains("POST>:"), "{toml}");
+        }
+    }
+    for rules in ["Require valid-user", "Require all denied\nRequire ip 10.0.0.0/8"] {
+        let toml = with_htaccess(&format!("<Limit POST PUT>\n{rules}\n</Limit>"));
+        let whole = route(&toml, "\"/w/*\"");
+        assert!(whole.contains("403") && !whole.contains("methods"), "{rules}:\n{toml}");
+    }
+}

@@ -600,3 +600,24 @@ fn a_program_decides_by_the_parameters_that_nginx_sends_it() {
         nginx("server { listen 8080; location / { scgi_param SCGI 1; scgi_pass 127.0.0.1:9; } }");
     assert!(!found.toml.contains("SCGI ="), "{}", found.toml);
 }
+
+#[test]
+fn redirects_of_a_map_close_nothing() {
+    for condition in ["$n", "$n != \"\""] {
+        let toml = nginx(&format!(
+            "map $uri $n {{ default \"\"; ~^/old/(\\d+)$ /n/$1; ~*^/x/(.*) /y/$1; /a /b; }}\n\
+             server {{ listen 8080; if ({condition}) {{ return 301 $n; }}\n\
+             location / {{ proxy_pass http://127.0.0.1:9; }} }}"
+        ))
+        .toml;
+        for (path, to) in [
+            ("path = \"/a\"", "\"/b?\""),
+            ("path_regex = '^/old/(?<g1>\\d+)$'", "\"/n/{g1}?\""),
+            ("^/x/", "\"/y/{"),
+        ] {
+            let is_it = |route: &&str| route.contains(path) && route.contains(to);
+            assert!(routes(&toml).iter().any(|route| is_it(&route)), "{condition} {path}:\n{toml}");
+        }
+        assert!(toml.contains("proxy =") && !toml.contains("403"), "{condition}:\n{toml}");
+    }
+}
