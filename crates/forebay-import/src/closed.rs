@@ -18,7 +18,9 @@ pub fn name_sites(draft: &mut Draft) {
         let Some(route) = site.routes.iter().find(is_whole) else { continue };
         let names = if site.hosts.is_empty() { &site.listen } else { &site.hosts };
         let name = names.first().map_or("", String::as_str);
-        let reasons = route.comments.iter().filter_map(|comment| places.get_key_value(comment));
+        // The note with the reason stands before each `CLOSED`. Other comments are about fields.
+        let reasons = route.comments.windows(2).filter(|pair| pair[1] == crate::draft::CLOSED);
+        let reasons = reasons.filter_map(|pair| places.get_key_value(&pair[0]));
         let Some((comment, at)) = reasons.max_by_key(|(_, at)| **at) else { continue };
         let (comment, at) = (comment.clone(), *at);
         places.remove(&comment);

@@ -56,6 +56,12 @@ impl Directive {
         Self { block, settled: Settled::default(), ..self.clone() }
     }
 
+    /// Returns the identity of the directive. Directives on one line differ, but copies of a
+    /// directive are the same.
+    pub fn id(&self) -> *const Cell<bool> {
+        Rc::as_ptr(&self.settled.0)
+    }
+
     pub fn is_settled(&self) -> bool {
         self.settled.0.get()
     }

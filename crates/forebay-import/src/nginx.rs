@@ -35,10 +35,11 @@ mod upstreams;
 mod value_maps;
 mod variables;
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use crate::draft::{Draft, SourceLine};
+use crate::draft::Draft;
 use crate::keys::Keys;
 use crate::source::ImportError;
 use crate::value::Value;
@@ -63,8 +64,8 @@ struct Cx<'a> {
     /// Number of named locations that are being translated at present. Each of them was reached
     /// from the previous one.
     depth: usize,
-    /// The lines of the locations that have a closed route.
-    closed: HashSet<SourceLine>,
+    /// The locations that have a closed route, by [`Directive::id`].
+    closed: HashSet<*const Cell<bool>>,
     /// The variables, such as `$x`, that a directive such as `set` may change.
     changed: HashSet<String>,
 }

@@ -53,7 +53,7 @@ pub fn routes<'a>(
     let is_closed =
         |route: &DraftRoute| route.comments.iter().any(|comment| comment == crate::draft::CLOSED);
     if let Some(directive) = slot.location.directive.filter(|_| out.iter().any(is_closed)) {
-        cx.closed.insert(directive.place.clone());
+        cx.closed.insert(directive.id());
     }
     out
 }

@@ -4,12 +4,11 @@
 //! directive has an effect only beside another directive, and the other directive is missing, the
 //! directive also needs no note.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 
 use super::syntax::Directive;
 use super::{Cx, names, needless};
-use crate::draft::SourceLine;
 use crate::unread::{self, Unread};
 
 /// The next step for a location without routes.
@@ -81,8 +80,8 @@ impl<'b> TestedBlock<'b> {
 
 /// A search for unread directives.
 struct Search<'a> {
-    /// The lines of the locations that have a closed route.
-    closed: &'a HashSet<SourceLine>,
+    /// The locations that have a closed route, by [`Directive::id`].
+    closed: &'a HashSet<*const Cell<bool>>,
     /// The names of the named locations that lines use.
     used: HashSet<&'a str>,
     found: Vec<Unread>,
@@ -122,7 +121,7 @@ impl Search<'_> {
         }
         let before = self.found.len();
         self.within(around, location.inside());
-        if self.found.len() == before || !self.closed.contains(&location.place) {
+        if self.found.len() == before || !self.closed.contains(&location.id()) {
             return;
         }
         let mut list: Vec<&str> = Vec::new();

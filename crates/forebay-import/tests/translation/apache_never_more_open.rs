@@ -719,3 +719,15 @@ fn methods_that_all_clients_are_refused_get_their_own_route() {
         assert!(whole.contains("403") && !whole.contains("methods"), "{rules}:\n{toml}");
     }
 }
+
+#[test]
+fn the_note_on_a_closed_site_names_the_line_that_closes_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "Listen 8080\n<VirtualHost *:8080>\nServerName a.example\n\
+                ProxyPass / http://127.0.0.1:9/\nHeader set X-E \"%{FOO}e\"\n\
+                <If \"%{HTTP_HOST} == 'b'\">\nRequire all denied\n</If>\n</VirtualHost>\n";
+    let found = translated(Language::Apache, dir.path(), "apache2.conf", text);
+    let closing: Vec<_> =
+        found.notes.iter().filter(|note| note.to_string().contains("closes all of")).collect();
+    assert!(closing.len() == 1 && closing[0].line == 6, "{:?}", found.notes);
+}

@@ -621,3 +621,20 @@ fn redirects_of_a_map_close_nothing() {
         assert!(toml.contains("proxy =") && !toml.contains("403"), "{condition}:\n{toml}");
     }
 }
+
+#[test]
+fn only_the_closed_location_of_a_line_is_said_to_be_closed() {
+    let found = nginx(
+        "limit_conn_zone $binary_remote_addr zone=z:1m;\nserver { listen 8080; \
+         location /a { auth_ldap x; proxy_pass http://127.0.0.1:9; } \
+         location /b { proxy_pass_request_body off; proxy_pass http://127.0.0.1:9; } \
+         location / { limit_conn z 10; proxy_pass http://127.0.0.1:9; } }",
+    );
+    let all = notes(&found);
+    let is_closed = |note: &&String| note.contains("a route of this location is closed");
+    let closed: Vec<_> = all.iter().filter(is_closed).collect();
+    assert!(closed.len() == 1 && closed[0].contains("location /a"), "{all:?}");
+    for line in ["proxy_pass_request_body off", "limit_conn z 10"] {
+        assert!(all.iter().any(|note| note.contains(&format!(": {line}"))), "{line}: {all:?}");
+    }
+}
