@@ -125,6 +125,18 @@ pub fn path_list_expression(paths: &[String]) -> String {
     format!("^(?:{})", regex.collect::<Vec<_>>().join("|"))
 }
 
+/// Returns the conditions of a part of a route, with the paths of the whole route. With the path
+/// `/x/*` and the root `/srv`, Forebay sends `/srv/a` for the request `/x/a`. So a part has an
+/// expression in place of narrower paths: each path still names the same file, and `{rest}` stays
+/// the same text. Returns `None` if one route cannot have these conditions.
+pub fn keeping_paths(whole: &Matcher, part: &Matcher, keys: &Keys) -> Option<Matcher> {
+    if part.paths == whole.paths {
+        return Some(part.clone());
+    }
+    let own = Matcher { paths: whole.paths.clone(), ..part.clone() };
+    own.and(&as_regex(&path_list_expression(&part.paths), false, keys)?.matcher)
+}
+
 /// Returns the matcher of the paths that an expression does not match. Returns `None` if a route
 /// cannot have this condition.
 pub fn negated(text: &str, ignore_case: bool, keys: &Keys) -> Option<Matcher> {

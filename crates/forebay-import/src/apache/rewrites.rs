@@ -11,7 +11,7 @@ use super::targets;
 use crate::draft::DraftRoute;
 use crate::keys::Keys;
 use crate::matcher::Matcher;
-use crate::pattern::{PatternConditions, Use, as_regex, classify};
+use crate::pattern::{PatternConditions, Use, as_regex, classify, keeping_paths};
 use crate::template::{
     group, is_redirect_target, is_rewrite_target, join, literal, redirect_target,
 };
@@ -311,7 +311,9 @@ fn rule(
             found.routes.push(narrow.respond(status));
             continue;
         }
-        match answer(cx, directive, &conditional, (around, base), narrow.clone()) {
+        let answered = answer(cx, directive, &conditional, (around, base), narrow.clone());
+        let answered = answered.and_then(|route| keeping_rest(cx, &conditional.matcher, route));
+        match answered {
             Ok(route) => found.routes.push(route),
             Err(_) if is_upgrade => drop(cx.note(directive, UPGRADES)),
             Err(why) => {
@@ -320,6 +322,16 @@ fn rule(
             }
         }
     }
+}
+
+/// Returns the route with the paths of its rule, so that `{rest}` is the text of the rule's group
+/// although a condition names a narrower path. An error says why the route has no translation.
+fn keeping_rest(cx: &Cx<'_>, whole: &Matcher, mut route: DraftRoute) -> Result<DraftRoute, String> {
+    if route.depends_on_path() {
+        let kept = keeping_paths(whole, &route.matcher, cx.keys);
+        route.matcher = kept.ok_or("a route has one expression")?;
+    }
+    Ok(route)
 }
 
 /// The next step for a rule about WebSocket upgrades that has no translation.

@@ -7,7 +7,7 @@ use super::syntax::Directive;
 use super::{Cx, layers, line, rewrites, servers};
 use crate::draft::DraftRoute;
 use crate::matcher::Matcher;
-use crate::pattern::{as_regex, path_list_expression};
+use crate::pattern::keeping_paths;
 use crate::template::{is_redirect_target, is_rewrite_target, literal, redirect_target};
 use crate::value::{Table, Value};
 
@@ -335,7 +335,7 @@ fn layered(
             }
         }
         if closed.is_none() && route.depends_on_path() {
-            match keeping_path(cx, &route.matcher, &part.matcher) {
+            match keeping_paths(&route.matcher, &part.matcher, cx.keys) {
                 Some(matcher) => part.matcher = matcher,
                 None => closed = Some(cx.note(directive, AT_ODDS)),
             }
@@ -346,18 +346,6 @@ fn layered(
         });
     }
     out
-}
-
-/// Returns the conditions of a part of a route, with the paths of the whole route. With the path
-/// `/x/*` and the root `/srv`, Forebay sends `/srv/a` for the request `/x/a`. So a part has an
-/// expression in place of narrower paths, and each path still names the same file. Returns `None`
-/// if one route cannot have these conditions.
-fn keeping_path(cx: &Cx<'_>, whole: &Matcher, part: &Matcher) -> Option<Matcher> {
-    if part.paths == whole.paths {
-        return Some(part.clone());
-    }
-    let own = Matcher { paths: whole.paths.clone(), ..part.clone() };
-    own.and(&as_regex(&path_list_expression(&part.paths), false, cx.keys)?.matcher)
 }
 
 /// Splits the requests of a route into parts, because a layer may apply to only some of the

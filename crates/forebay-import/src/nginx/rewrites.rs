@@ -9,7 +9,7 @@ use super::syntax::Directive;
 use super::variables::{Variables, has_variables};
 use crate::draft::DraftRoute;
 use crate::matcher::Matcher;
-use crate::pattern::{PatternConditions, Use, as_regex, classify, negative_lookahead};
+use crate::pattern::{self, PatternConditions, Use, as_regex, classify, negative_lookahead};
 use crate::template::{self, redirect_target, without_query};
 use crate::value::Table;
 
@@ -221,6 +221,15 @@ fn narrowed(
             return Err("a route has one expression".into());
         }
         _ => here.matcher.and(&found.matcher),
+    };
+    // With narrower paths, `{rest}` would not be the text of the group.
+    let names_rest = found.rest.is_some_and(|number| variables.contains(&format!("${number}")));
+    let both = match both {
+        Some(both) if names_rest => {
+            let kept = pattern::keeping_paths(&found.matcher, &both, cx.keys);
+            Some(kept.ok_or("a route has one expression")?)
+        }
+        both => both,
     };
     Ok(both.map(|matcher| (found, matcher)))
 }

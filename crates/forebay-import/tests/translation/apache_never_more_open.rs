@@ -731,3 +731,12 @@ fn the_note_on_a_closed_site_names_the_line_that_closes_it() {
         found.notes.iter().filter(|note| note.to_string().contains("closes all of")).collect();
     assert!(closing.len() == 1 && closing[0].line == 6, "{:?}", found.notes);
 }
+
+#[test]
+fn a_condition_on_the_path_does_not_change_groups() {
+    let rules = "RewriteEngine On\nRewriteCond %{REQUEST_URI} ^/old/a\n\
+                 RewriteRule ^/old/(.*)$ /new/$1 [R=301,L]";
+    let toml = passing(rules);
+    let found = route(&toml, "/new/{rest}");
+    assert!(found.contains("path = \"/old/*\"") && found.contains("path_regex ="), "{toml}");
+}

@@ -638,3 +638,23 @@ fn only_the_closed_location_of_a_line_is_said_to_be_closed() {
         assert!(all.iter().any(|note| note.contains(&format!(": {line}"))), "{line}: {all:?}");
     }
 }
+
+#[test]
+fn a_condition_on_the_path_does_not_change_groups() {
+    for location in [
+        "location /old/ { if ($request_uri ~ ^/old/a) { rewrite ^/old/(.*)$ /new/$1 FLAG; } \
+         proxy_pass http://127.0.0.1:9; }",
+        "location /old/a/ { rewrite ^/old/(.*)$ /new/$1 FLAG; proxy_pass http://127.0.0.1:9; }",
+    ] {
+        for flag in ["permanent", "last", "break"] {
+            let toml =
+                nginx(&format!("server {{ listen 8080; {} }}", location.replace("FLAG", flag)))
+                    .toml;
+            let all = routes(&toml);
+            let found = all.iter().find(|route| route.contains("/new/{rest}"));
+            let found = found.unwrap_or_else(|| panic!("{location} {flag}:\n{toml}"));
+            let is_kept = found.contains("path = \"/old/*\"") && found.contains("path_regex =");
+            assert!(is_kept, "{location} {flag}:\n{toml}");
+        }
+    }
+}
