@@ -278,8 +278,8 @@ pub struct Timeouts {
     /// each reply. Default: "75s".
     pub keep_alive: Option<Time>,
     /// The longest time for which Forebay reads and drops the rest of a request that it has already
-    /// answered, so that the client can read the reply (HTTP/1.1). A client that is silent for 2 s
-    /// is not waited for. Default: "30s".
+    /// answered, so that the client can read the reply. A client that is silent for 2 s is not waited
+    /// for. Default: "30s".
     pub linger: Option<Time>,
     /// The longest time to connect to a backend. Default: "10s".
     pub connect: Option<Time>,

@@ -40,7 +40,7 @@ pub const BUFFER: usize = 16 * 1024;
 
 /// Maximum time that [`Socket::linger_for`] waits for further bytes. A client that sends its request
 /// without a pause is never silent for so long.
-const SILENCE: Duration = Duration::from_secs(2);
+pub const SILENCE: Duration = Duration::from_secs(2);
 
 /// A connected socket. Reads and writes take `&self`, so that both directions work at the same
 /// time. Only one task at a time may use each direction.

@@ -9,6 +9,7 @@ use forebay_conf::Level;
 use forebay_net::counters::TopTimes;
 use forebay_net::fault::{Fault, Side};
 use forebay_net::head::Request;
+use forebay_net::limit::Limit;
 use forebay_net::log::LogEntry;
 use forebay_net::thread::Thread;
 use forebay_net::timing::Steps;
@@ -427,6 +428,19 @@ async fn keep_or_close(stream: &Stream, exchange: &mut Exchange, is_whole: bool)
         return Next::Request;
     }
     if body.is_done() || body.is_continue_pending() { Next::Close } else { Next::Linger }
+}
+
+/// Counts and logs a client that still sends a request long after its reply.
+pub(crate) fn report_endless(stream: &Stream) {
+    let thread = stream.thread();
+    thread.counters.count_limit(Limit::Linger);
+    thread.log_limited_with(Level::Info, || {
+        format!(
+            "a client was cut off although it still sent its request, which had been answered: the \
+             limit is linger of [server.timeouts] or linger_size of [server.limits], from {}",
+            stream.peer()
+        )
+    });
 }
 
 /// Logs a fault. Ignores errors of the client, except a request over a limit: the administrator may

@@ -13,7 +13,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use forebay_conf::OnAbort;
-use forebay_net::socket::{Socket, yield_to_readers};
+use forebay_net::deadline::TICK;
+use forebay_net::socket::{Lingering, SILENCE, Socket, yield_to_readers};
 use forebay_net::thread::Thread;
 use forebay_net::timing::{Step, StepTimer, Steps};
 use forebay_wire::ClientAddress;
@@ -615,6 +616,41 @@ impl Stream {
             Self::Http1(stream) => stream.socket.linger().await,
             Self::Http2(_) | Self::Http3(_) | Self::Ajp(_) | Self::Included(_) => {}
         }
+    }
+
+    /// Over HTTP/2 and HTTP/3, returns true if the reply is complete and the client may still send
+    /// its request.
+    pub fn awaits_rest(&self) -> bool {
+        match self {
+            Self::Http2(stream) => stream.awaits_rest(),
+            Self::Http3(stream) => stream.awaits_rest(),
+            Self::Http1(_) | Self::Ajp(_) | Self::Included(_) => false,
+        }
+    }
+
+    /// Reads and drops the rest of the request, until the client stops or `limit` is reached.
+    /// Returns false at the limit. Corresponds to `Socket::linger_for`.
+    pub async fn discard_rest(&self, limit: Lingering) -> bool {
+        let deadlines = &self.thread().deadlines;
+        let (mut left, end) = (limit.bytes, deadlines.due(limit.time));
+        if let Self::Http3(stream) = self
+            && stream.send_leftover().await.is_err()
+        {
+            return true;
+        }
+        let mut dropped = Vec::new();
+        while self.awaits_rest() {
+            let rest = TICK.saturating_mul(end.saturating_sub(deadlines.now()));
+            match self.read(&mut dropped, rest.min(SILENCE)).await {
+                Ok(n) => match left.checked_sub(n as u64) {
+                    Some(rest) => left = rest,
+                    None => return false,
+                },
+                Err(_) => return deadlines.now() < end,
+            }
+            dropped.clear();
+        }
+        true
     }
 
     /// Ends the sending direction.

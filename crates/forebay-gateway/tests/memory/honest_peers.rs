@@ -189,11 +189,10 @@ fn the_status_of_a_refused_upload_reaches_a_client_that_sends_all_first() {
                     if is_announced { &[("content-length", length.as_str())] } else { &[] };
                 let stream = client.ask("POST", path, fields, false);
                 client.send_body(stream, vec![b'x'; size]);
-                client.until(|client| client.so_far(stream).reset.is_some()).await;
-                let reply = client.so_far(stream);
-                let no_error = Some(Cause::Peer(ErrorCode::NO_ERROR));
+                client.until(|client| client.has_sent(stream)).await;
+                let reply = client.reply(stream).await;
                 let found = (reply.status, reply.is_whole, reply.reset);
-                assert_eq!(found, (status, true, no_error), "HTTP/2 {path} {is_announced}");
+                assert_eq!(found, (status, true, None), "HTTP/2 {path} {is_announced}");
                 let next = client.get("/moved");
                 assert_eq!(client.reply(next).await.status, 302, "HTTP/2 {path} {is_announced}");
             });
@@ -208,6 +207,18 @@ fn a_client_that_never_stops_sending_is_cut_off_and_the_key_named() {
         let mut client = world.client();
         client.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9999999\r\n\r\n").await;
         while client.link.write(&[b'x'; 65_536]).await.is_ok() {}
+        let errors = world.errors();
+        assert!(errors.iter().any(|line| line.contains("linger_size")), "{errors:?}");
+    });
+    in_memory(&format!("{limits}{HELLO}"), async |world| {
+        let mut client = Http2Client::connect(world).await;
+        let stream = client.ask("POST", "/", &[], false);
+        client.send_body(stream, vec![b'x'; 5 << 20]);
+        client.until(|client| client.so_far(stream).reset.is_some()).await;
+        let reply = client.so_far(stream);
+        let no_error = Some(Cause::Peer(ErrorCode::NO_ERROR));
+        assert_eq!((reply.status, reply.is_whole, reply.reset), (200, true, no_error));
+        assert!(!client.has_sent(stream));
         let errors = world.errors();
         assert!(errors.iter().any(|line| line.contains("linger_size")), "{errors:?}");
     });

@@ -123,6 +123,11 @@ impl Http2Client {
         self.go_on(stream);
     }
 
+    /// Returns true if the whole body of `send_body` was sent.
+    pub fn has_sent(&self, stream: u32) -> bool {
+        self.bodies.get(&stream).is_some_and(|(body, sent)| *sent == body.len())
+    }
+
     /// Sends data now, which must fit into the windows.
     pub fn send_data(&mut self, stream: u32, data: &[u8], end: bool) {
         let sent = self.codec.send_data(stream, data, end, now()).unwrap();

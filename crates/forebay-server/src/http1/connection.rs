@@ -4,7 +4,6 @@
 use std::io::ErrorKind;
 use std::rc::Rc;
 
-use forebay_conf::Level;
 use forebay_net::deadline::Activity;
 use forebay_net::fault::Fault;
 use forebay_net::head::Request;
@@ -20,7 +19,7 @@ use crate::exchange::Exchange;
 use crate::http1::stream::Http1;
 use crate::part::Accepted;
 use crate::refusal::{head_fault, refuse, requests_allowed};
-use crate::request::{Next, answer};
+use crate::request::{Next, answer, report_endless};
 use crate::stream::Stream;
 
 /// Serves a connection until it closes. If the client begins with HTTP/2, returns the connection
@@ -174,15 +173,7 @@ async fn linger(stream: &Stream, socket: &Socket) {
     let settings = stream.thread().settings();
     let limit = Lingering { time: settings.timeouts.linger, bytes: settings.limits.linger_size };
     if !Box::pin(socket.linger_for(limit)).await && !stream.thread().is_stopping() {
-        stream.thread().counters.count_limit(Limit::Linger);
-        stream.thread().log_limited_with(Level::Info, || {
-            format!(
-                "a connection was closed although the client still sent its request, which had been \
-                 answered: the limit is linger of [server.timeouts] or linger_size of \
-                 [server.limits], from {}",
-                stream.peer()
-            )
-        });
+        report_endless(stream);
     }
 }
 

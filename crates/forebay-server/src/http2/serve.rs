@@ -17,7 +17,7 @@ use forebay_net::deadline::{Activity, Ticks};
 use forebay_net::fault::Fault;
 use forebay_net::head::Request;
 use forebay_net::limit::Limit;
-use forebay_net::socket::{BUFFER, Socket, yield_to_readers};
+use forebay_net::socket::{BUFFER, Lingering, Socket, yield_to_readers};
 use forebay_net::thread::{Settings, Thread};
 use forebay_net::timing::Step;
 use forebay_wire::http1::{RequestFraming, RequestHead, Version};
@@ -33,7 +33,7 @@ use crate::http2::stream::websocket_key;
 use crate::part::Accepted;
 use crate::refusal::{refuse, requests_allowed, rule_fault};
 use crate::reply::is_head_of_grpc;
-use crate::request::answer;
+use crate::request::{answer, report_endless};
 use crate::stream::Stream;
 
 /// Maximum number of concurrent streams on a connection.
@@ -463,6 +463,20 @@ pub(crate) async fn answer_stream(answered: Answered, mut exchange: Box<Exchange
     let Answered { context, stream } = &answered;
     answer(context, stream, &mut exchange).await;
     context.keep_exchange(exchange);
+    discard_rest(stream).await;
+}
+
+/// Reads and drops the rest of a request that has been answered. curl 7.88 and others lose the reply
+/// if the stream is reset while they send.
+async fn discard_rest(stream: &Stream) {
+    if !stream.awaits_rest() {
+        return;
+    }
+    let settings = stream.thread().settings();
+    let limit = Lingering { time: settings.timeouts.linger, bytes: settings.limits.linger_size };
+    if !Box::pin(stream.discard_rest(limit)).await && !stream.thread().is_stopping() {
+        report_endless(stream);
+    }
 }
 
 /// Returns true for a GET or HEAD that may have a body. Such a request has no `Content-Length`, and
@@ -492,6 +506,7 @@ pub(crate) async fn refuse_stream(answered: Answered, mut exchange: Box<Exchange
     let Answered { context, stream } = &answered;
     refuse(stream, &mut exchange, &fault).await;
     context.keep_exchange(exchange);
+    discard_rest(stream).await;
 }
 
 /// Closes a stream when the answer to its request ends for any reason, even by a panic.

@@ -129,9 +129,7 @@ impl Http2 {
         if !self.has_finished.get() {
             self.reset(self.lost_code());
         } else if !self.has_ended.get() {
-            // The rest of the request is not needed (RFC 9113 section 8.1). Without a reset, curl
-            // 7.88 could wait forever for a WINDOW_UPDATE, because curl reads no frames after a
-            // complete reply.
+            // The rest of the request is not needed (RFC 9113 section 8.1).
             self.reset(ErrorCode::NO_ERROR);
         } else {
             self.connection.codec.borrow_mut().discard(self.id, Connection::now());
@@ -199,6 +197,13 @@ impl Http2 {
 
     pub(crate) fn has_request_ended(&self) -> bool {
         self.has_ended.get()
+    }
+
+    /// Returns true if the reply is complete and the client may still send its request. A tunnel has
+    /// no such rest.
+    pub(crate) fn awaits_rest(&self) -> bool {
+        let is_tunnel = self.waits.tunnel_idle.get().is_some();
+        self.has_finished.get() && !self.has_ended.get() && !self.is_closed.get() && !is_tunnel
     }
 
     pub(crate) fn request_trailers(&self) -> Vec<u8> {

@@ -252,6 +252,14 @@ impl Http3 {
         }
     }
 
+    /// Returns true if the reply is complete and the client may still send its request. A tunnel has
+    /// no such rest.
+    pub(crate) fn awaits_rest(&self) -> bool {
+        let is_lost = self.is_reset.get() || self.is_closed.get();
+        let is_answered = self.has_finished.get() && !is_lost;
+        is_answered && !self.has_ended.get() && self.tunnel_idle.get().is_none()
+    }
+
     /// Waits until QUIC has all bytes of the reply. Returns an error if the stream is lost.
     pub async fn send_leftover(&self) -> io::Result<()> {
         while !self.frames.borrow().is_empty() && !self.is_closed.get() {
