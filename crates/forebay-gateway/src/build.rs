@@ -12,6 +12,7 @@ mod tables;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -210,13 +211,15 @@ impl Origins {
         let running = |name: &str, definition: &Definition| previous?.running(name, definition);
         let apps =
             start_all(&plan, errors, starts.must_succeed(), running).map_err(BuildError::App)?;
-        if !matches!(starts, Starts::Changing(_)) {
-            check_users(&plan).map_err(BuildError::Users)?;
-        }
         let password_checks = previous.map_or_else(
             || Arc::new(PasswordChecks::new(checks_at_once())),
             |previous| previous.password_checks.clone(),
         );
+        if !matches!(starts, Starts::Changing(_)) {
+            let (basic, digest) = user_files(&plan);
+            check_users(&basic, &digest).map_err(BuildError::Users)?;
+            password_checks.take_of_root(&basic, &digest);
+        }
         // After a reload, idle connections of the previous configuration stay open while its
         // requests are active. Some backends accept a new connection only after Forebay has closed
         // an idle one. So both configurations share the records of pending connections.
@@ -519,17 +522,39 @@ fn addresses(route: &forebay_conf::Route) -> impl Iterator<Item = &Address> {
     route.upstreams().flat_map(|upstream| upstream.addresses())
 }
 
-/// Reads the files of users of all routes.
-fn check_users(plan: &Plan) -> Result<(), UsersError> {
-    for route in plan.sites.iter().flat_map(|site| &site.routes) {
-        if let Some(auth) = &route.access.basic_auth {
-            Users::check(&auth.file)?;
-        }
-        if let Some(auth) = &route.access.digest_auth {
-            DigestUsers::check(&auth.file)?;
-        }
+/// Returns the user files of all routes for Basic and for Digest authentication.
+fn user_files(plan: &Plan) -> (Vec<&Path>, Vec<&Path>) {
+    let accesses = || plan.sites.iter().flat_map(|site| &site.routes).map(|route| &route.access);
+    let basic = accesses().filter_map(|access| Some(&*access.basic_auth.as_ref()?.file));
+    let digest = accesses().filter_map(|access| Some(&*access.digest_auth.as_ref()?.file));
+    let unique = |mut files: Vec<_>| {
+        files.sort_unstable();
+        files.dedup();
+        files
+    };
+    (unique(basic.collect()), unique(digest.collect()))
+}
+
+/// Reads the user files.
+fn check_users(basic: &[&Path], digest: &[&Path]) -> Result<(), UsersError> {
+    basic.iter().try_for_each(|file| Users::check(file).map(drop))?;
+    digest.iter().try_for_each(|file| DigestUsers::check(file).map(drop))
+}
+
+/// Reads all user files and keys that the routes name, so that [`forebay_conf::files::record`] has
+/// them. [`Origins::new`] reports what is wrong with them.
+pub fn read_access_files(plan: &Plan) {
+    let (basic, digest) = user_files(plan);
+    basic.iter().for_each(|file| drop(Users::check(file)));
+    digest.iter().for_each(|file| drop(DigestUsers::check(file)));
+    for jwt in plan
+        .sites
+        .iter()
+        .flat_map(|site| &site.routes)
+        .filter_map(|route| route.access.jwt.as_ref())
+    {
+        drop(TokenKeys::load(jwt));
     }
-    Ok(())
 }
 
 /// Returns the site's trusted sources of client addresses.

@@ -18,7 +18,7 @@ mod separation;
 mod start;
 mod tls;
 
-pub use build::{BuildError, Origins, Starts};
+pub use build::{BuildError, Origins, Starts, read_access_files};
 pub use check::rights::doubts as rights_doubts;
 pub use check::{check, check_spool, probe_interpreters};
 pub use difference::Difference;

@@ -31,7 +31,7 @@ mod users;
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::available_parallelism;
@@ -68,6 +68,7 @@ pub use signed_url::check as check_signed_url;
 use token::TokenCheck;
 pub use token_keys::{KeyError, TokenKeys};
 pub use user_file::UsersError;
+use user_file::text_of_root;
 use users::Digest;
 pub use users::Users;
 
@@ -84,6 +85,8 @@ pub fn checks_at_once() -> usize {
 pub struct PasswordChecks {
     files: Shelf<Users>,
     digest_files: Shelf<DigestUsers>,
+    /// Keeps users whose file this process cannot read again.
+    of_root: Mutex<OfRoot>,
     nonces: Arc<Nonces>,
     queue: Arc<HashQueue>,
     /// Key of the digests, different in each process.
@@ -96,6 +99,7 @@ impl PasswordChecks {
         Self {
             files: Mutex::default(),
             digest_files: Mutex::default(),
+            of_root: Mutex::default(),
             nonces: Arc::new(Nonces::new()),
             queue: HashQueue::new(at_once),
             // `RandomState` has a new random key each time, so each hash is a random number.
@@ -116,6 +120,23 @@ impl PasswordChecks {
     /// Returns the users of `file` for Digest authentication.
     fn digest_users(&self, file: PathBuf) -> Arc<Mutex<DigestUsers>> {
         shared(&self.digest_files, file, DigestUsers::new)
+    }
+
+    /// Takes the texts of user files that only root may read, as a load has found them. Call this
+    /// while the load is replayed, before routes use the files.
+    pub fn take_of_root(&self, basic: &[&Path], digest: &[&Path]) {
+        let mut of_root = OfRoot::default();
+        for (file, text) in basic.iter().filter_map(|file| Some((file, text_of_root(file)?))) {
+            let users = self.users(file.to_path_buf());
+            users.lock().unwrap_or_else(PoisonError::into_inner).take_text(text);
+            of_root.0.push(users);
+        }
+        for (file, text) in digest.iter().filter_map(|file| Some((file, text_of_root(file)?))) {
+            let users = self.digest_users(file.to_path_buf());
+            users.lock().unwrap_or_else(PoisonError::into_inner).take_text(text);
+            of_root.1.push(users);
+        }
+        *self.of_root.lock().unwrap_or_else(PoisonError::into_inner) = of_root;
     }
 
     fn digest(&self, user: &[u8], password: &[u8]) -> Digest {
@@ -143,6 +164,9 @@ pub struct Guarded {
     limits: [Vec<Arc<RateLimiter>>; 2],
     concurrency: Vec<Arc<ConcurrencyLimiter>>,
 }
+
+/// Users for Basic and for Digest authentication.
+type OfRoot = (Vec<Arc<Mutex<Users>>>, Vec<Arc<Mutex<DigestUsers>>>);
 
 /// Users of each file. All routes that name the file share them.
 type Shelf<T> = Mutex<BTreeMap<PathBuf, Weak<Mutex<T>>>>;

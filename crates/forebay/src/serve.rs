@@ -9,9 +9,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use forebay_conf::files::Recording;
 use forebay_conf::{AccessLog, Level, Listen, Plan, Site, files};
 use forebay_gateway::{
-    Origins, SiteTls, Starts, check, check_spool, expect, make_directories, start_helper,
+    Origins, SiteTls, Starts, check, check_spool, expect, make_directories, read_access_files,
+    start_helper,
 };
 use forebay_net::handover::Takeover;
 use forebay_net::handover::launcher::Program;
@@ -152,6 +154,11 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
     let identity = Identity::find(user, group).map_err(Failure::start)?;
     // Read private keys before the change of user, because only root may be able to read them.
     let tls = SiteTls::load(&plan, None).map_err(Failure::configuration)?;
+    let of_root = if identity.is_some() {
+        files::record(|| read_access_files(&plan)).1
+    } else {
+        Recording::default()
+    };
     let access = plan.server.admin_access.clone();
     let admin = plan.server.admin.clone().map(|listen| (listen, access));
     let mut server = Server::open(wanted(&plan), threads, admin, inherited, identity.as_ref())
@@ -197,7 +204,8 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
     // In a takeover, all applications must start. If an application does not start, this process
     // fails, and the old process continues to serve.
     let starts = if is_takeover { Starts::All } else { Starts::Later };
-    let origins = Origins::new(plan, Arc::new(tls), &errors, starts).map_err(Failure::start)?;
+    let build = || Origins::new(plan, Arc::new(tls), &errors, starts);
+    let origins = files::replay(&of_root, build).map_err(Failure::start)?;
     let origins = Arc::new(origins);
     let tables = origins.tables();
     let opened: Vec<_> = server.addresses().iter().map(url).collect();
@@ -280,6 +288,7 @@ pub fn read_for_reload(args: &ServeArgs) -> ExitCode {
         // An error is found by the server, too, which says what is wrong.
         if let Ok(plan) = read_plan(args) {
             let _ = SiteTls::load(&plan, None);
+            read_access_files(&plan);
             make_directories(&plan);
         }
     });

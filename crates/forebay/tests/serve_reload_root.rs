@@ -212,6 +212,59 @@ fn a_reload_can_do_what_a_start_could() {
     forebay.stop();
 }
 
+/// Ann's password, the hash of it, and its digest in the realm `staff`.
+const PASSWORDS: [(&str, &str, &str); 2] = [
+    ("first", "$apr1$12345678$VESNBebXXHsEU2skoiBrV1", "9d798a5753bfbf0add94ffbd15fb93f6"),
+    ("second", "$apr1$12345678$Cmt0rueLmIQh3pcwKAzK11", "c640a49199d17a737fb183a542d504ed"),
+];
+
+const PUBLIC_KEY: &str = "-----BEGIN PUBLIC KEY-----\n\
+    MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAES1BGCj9dvDdu8TFSqXLXPvhCujjR\n\
+    2hYAZE5cMMJkkRUYoYNMhabmh3BT6lzsuQ/vQiwBLaCHmJd5xUwAoHkYEQ==\n\
+    -----END PUBLIC KEY-----\n";
+
+#[test]
+fn users_and_keys_that_only_root_may_read_are_read_at_a_start_and_a_reload() {
+    let (true, Some(curl)) = (is_root(), peer::installed("curl")) else { return };
+    let write = |folder: &Folder, at: usize| {
+        folder.write("secret/hp", format!("ann:{}\n", PASSWORDS[at].1));
+        folder.write("secret/hd", format!("ann:staff:{}\n", PASSWORDS[at].2));
+        hide(&folder.path().join("secret"));
+    };
+    let folder = Folder::new();
+    folder.write("secret/jk", PUBLIC_KEY);
+    write(&folder, 0);
+    let mut forebay = serve(
+        folder,
+        "[server]\nuser = \"www-data\"\n[[site]]\nlisten = \"127.0.0.1:0\"\n\
+         [[site.route]]\npath = \"/basic\"\nrespond = \"basic\"\n\
+         basic_auth = { file = \"secret/hp\", realm = \"staff\" }\n\
+         [[site.route]]\npath = \"/digest\"\nrespond = \"digest\"\n\
+         digest_auth = { file = \"secret/hd\", realm = \"staff\" }\n\
+         [[site.route]]\npath = \"/jwt\"\nrespond = \"jwt\"\njwt = { key = \"secret/jk\" }\n",
+    );
+    let ask = |forebay: &Forebay, scheme: &str, at: usize| {
+        let url = format!("http://{}/{scheme}", forebay.address);
+        let user = format!("ann:{}", PASSWORDS[at].0);
+        let scheme = format!("--{scheme}");
+        let arguments = ["--silent", "--max-time", "30", &scheme, "--user", &user, &url];
+        let output = Command::new(&curl).args(arguments).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    for at in [0, 1] {
+        if at == 1 {
+            write(&forebay.folder, 1);
+            hang_up(&mut forebay, DONE);
+        }
+        for scheme in ["basic", "digest"] {
+            assert_eq!(ask(&forebay, scheme, at), scheme, "{at}: {}", forebay.output());
+            assert_ne!(ask(&forebay, scheme, 1 - at), scheme, "{at}: {}", forebay.output());
+        }
+        assert_eq!(forebay.get("/jwt").status, 401);
+    }
+    forebay.stop();
+}
+
 #[test]
 fn root_serves_no_page_through_the_link_of_another_user() {
     if !is_root() {

@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_conf::files;
@@ -91,6 +91,9 @@ pub struct UserFile {
     looked: Option<u64>,
     /// Error of the last read.
     failure: Option<Arc<UsersError>>,
+    /// The text that a load found through the process that is root, if this process may not read
+    /// the file.
+    of_root: Option<Vec<u8>>,
 }
 
 impl UserFile {
@@ -113,28 +116,53 @@ impl UserFile {
             return Look::Same;
         }
         self.stamp = None;
-        match self.read() {
-            Ok(text) => Look::Changed(text),
-            Err(error) => Look::Failed(self.failure.insert(Arc::new(error)).clone()),
+        match (self.read(), &mut self.of_root) {
+            (Ok(text), of_root) => {
+                *of_root = None;
+                Look::Changed(text)
+            }
+            (Err(UsersError::Io(_, error)), Some(text)) if is_denied(&error) => {
+                // An empty text is the mark of one that was taken.
+                let text = std::mem::take(text);
+                if text.is_empty() { Look::Same } else { Look::Changed(text) }
+            }
+            (Err(error), _) => Look::Failed(self.failure.insert(Arc::new(error)).clone()),
         }
+    }
+
+    /// Takes the text that a load has read. It counts until the next load if this process may not
+    /// read the file.
+    pub fn take_text(&mut self, text: Vec<u8>) {
+        self.of_root = Some(text);
+        (self.stamp, self.looked) = (None, None);
     }
 
     /// Reads the file. Fails if the file is unreadable, too large, or not a regular file.
     pub fn read(&mut self) -> Result<Vec<u8>, UsersError> {
         let failed = |error| UsersError::Io(self.path.clone(), error);
-        let file = files::open_file(&self.path).map_err(failed)?;
-        let found = file.metadata().map_err(failed)?;
-        if !found.is_file() {
+        // If the file changes after this line, the next look reads it again.
+        let found = fs::metadata(&self.path).map(|found| stamp(&found)).ok();
+        if files::kind(&self.path).map_err(failed)? != files::Kind::File {
             return Err(UsersError::NotRegular(self.path.clone()));
         }
-        let mut text = Vec::new();
-        file.take(LARGEST + 1).read_to_end(&mut text).map_err(failed)?;
+        let text = files::read(&self.path, LARGEST).map_err(failed)?;
         if text.len() as u64 > LARGEST {
             return Err(UsersError::TooLarge(self.path.clone()));
         }
-        self.stamp = Some(stamp(&found));
+        self.stamp = found;
         Ok(text)
     }
+}
+
+/// Returns the text of the file if a load found it through the process that is root, and this
+/// process may not read it. Call this while the load is replayed.
+pub fn text_of_root(path: &Path) -> Option<Vec<u8>> {
+    let own = files::open_file(path).err()?;
+    if is_denied(&own) { files::read(path, LARGEST).ok() } else { None }
+}
+
+fn is_denied(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
 }
 
 /// Returns the lines with users, each with its number.

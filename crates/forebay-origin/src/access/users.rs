@@ -105,6 +105,11 @@ impl Users {
         }
     }
 
+    /// Uses the text that a load has read, if this process may not read the file.
+    pub fn take_text(&mut self, text: Vec<u8>) {
+        self.file.take_text(text);
+    }
+
     /// Checks once a second if the file has changed, and reads it again if so. Logs the first
     /// invalid line. If the file cannot be read, no user has access.
     pub fn look(&mut self, second: u64, errors: &ErrorLog) -> Result<(), Arc<UsersError>> {
