@@ -32,8 +32,10 @@ pub const HEADER: usize = 4;
 pub const LEAST_PACKET: usize = 8192;
 /// Largest packet size that can be configured, in bytes with the header.
 pub const MOST_PACKET: usize = 65_536;
-/// Maximum number of fields in a head, as in Tomcat.
+/// Maximum number of fields in the head of a request, as in Tomcat.
 pub const MOST_FIELDS: usize = 100;
+/// Default maximum number of fields in the head of a reply.
+pub const MOST_REPLY_FIELDS: usize = 1000;
 
 /// Packet that tests if a container is alive.
 pub const PING: &[u8] = &[0x12, 0x34, 0, 1, kind::CPING];

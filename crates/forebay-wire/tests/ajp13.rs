@@ -132,7 +132,10 @@ fn a_head_that_does_not_fit_is_taken_back() {
     assert!(matches!(parse_request(&out[4..], MOST_PACKET, &mut head), Ok(Some(_))));
     let mut many = Forward::new(&mut out, &LINE);
     (0..=MOST_FIELDS).for_each(|_| many.field(b"X", b""));
-    assert_eq!(many.attributes().finish(MOST_PACKET), Err(AjpError::Fields(MOST_FIELDS + 1)));
+    assert_eq!(
+        many.attributes().finish(MOST_PACKET),
+        Err(AjpError::Fields(MOST_FIELDS + 1, MOST_FIELDS))
+    );
     // The name is longer than its length field can express. The length must not wrap.
     let endless = vec![b'a'; 70_000];
     let mut forward = Forward::new(&mut out, &LINE);
@@ -187,7 +190,7 @@ fn malformed_requests_are_refused() {
     for (payload, error) in [
         ([&line(b"/ ")[..], b"\0\0\xff"].concat(), AjpError::Target),
         ([&line(b"")[..], b"\0\0\xff"].concat(), AjpError::Target),
-        (with(b"\0\x65"), AjpError::Fields(101)),
+        (with(b"\0\x65"), AjpError::Fields(101, 100)),
         (with(b"\0\x01\xa0\x0f\0\x01a\0\xff"), AjpError::FieldCode(0xa00f)),
         (with(b"\0\x01\xa0\0\0\x01a\0\xff"), AjpError::FieldCode(0xa000)),
         (with(b"\0\x01\0\x02a \0\0\x01a\0\xff"), AjpError::Field),
@@ -354,7 +357,7 @@ fn replies_that_break_a_rule_are_refused() {
         (vec![b"\x04\0\xc8\0\x01a\0\0\x01\0\x01X\0\0\x03a\nb\0"], AjpError::Field),
         (vec![b"\x04\0\xc8\0\x01a\0\0\x01\0\0\0\0\0\0"], AjpError::Field),
         (vec![b"\x04\0\xc8\0\x01a\0\0\x01\xa0\x0c\0\0\0"], AjpError::FieldCode(0xa00c)),
-        (vec![b"\x04\0\xc8\0\x01a\0\0\xff"], AjpError::Fields(255)),
+        (vec![b"\x04\0\xc8\0\x01a\0\x03\xe9"], AjpError::Fields(1001, 1000)),
     ] {
         let bytes: Vec<u8> = packets.iter().flat_map(|payload| reply_packet(payload)).collect();
         assert_eq!(whole(&bytes), Err(error), "{packets:02x?}");

@@ -241,6 +241,22 @@ fn a_user_that_was_let_in_is_told_and_the_password_is_not() {
 }
 
 #[test]
+fn a_container_may_send_as_many_fields_as_over_other_protocols() {
+    in_memory(&route(""), async |world| {
+        let mut container = world.backend("10.0.0.1:8009");
+        for (count, status) in [(1000, 200), (1001, 502)] {
+            let mut client = world.client();
+            client.send(GET).await;
+            let (mut connection, _) = accept(&mut container).await;
+            connection.send([head(200, &vec![("Link", "</a>"); count]), end(true)].concat()).await;
+            let reply = client.reply("GET ").await;
+            assert_eq!(reply.status(), status, "{count}");
+        }
+        assert!(world.errors().iter().any(|line| line.contains("reply_fields")));
+    });
+}
+
+#[test]
 fn bodies_come_in_the_packets_that_are_asked_for() {
     for length in [0, 1, 8184, 8185, 8186, 8187, 8188, 65_536] {
         in_memory(&route(""), async |world| {

@@ -213,6 +213,21 @@ fn a_head_that_fits_no_packet_costs_the_reply() {
 }
 
 #[test]
+fn a_reply_has_as_many_fields_as_over_other_protocols() {
+    in_memory(&site("", PROXIED), async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let mut peer = world.client();
+        peer.send(Ask::new(GET, "/").packet()).await;
+        let links = "Link: </a>\r\n".repeat(500);
+        let text = format!("HTTP/1.1 200 OK\r\n{links}Content-Length: 2\r\n\r\nok");
+        let _connection = backend.answer(&text).await;
+        let reply = reply(&mut peer, b"").await;
+        let links = reply.fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case("link"));
+        assert_eq!((reply.status, links.count()), (200, 500));
+    });
+}
+
+#[test]
 fn the_secret_is_asked_for_before_anything_else() {
     let keys = "ajp_secret = \"s3cret\"";
     in_memory(&site(keys, HELLO), async |world| {

@@ -199,7 +199,7 @@ impl Front<'_> {
         let status = match error {
             AjpError::Magic(_) | AjpError::TooLarge(..) => return false,
             AjpError::Kind(_) | AjpError::Shutdown => return false,
-            AjpError::Fields(_) => 431,
+            AjpError::Fields(..) => 431,
             _ => 400,
         };
         let mut exchange = self.context.take_exchange(&self.stream);

@@ -10,11 +10,12 @@ use forebay_net::socket::Socket;
 use forebay_server::body::Body;
 use forebay_server::exchange::Exchange;
 use forebay_server::reply::{Length, Reply, is_live_type};
-use forebay_wire::ajp13::{MOST_PACKET, PacketEvent, ReplyDecoder, ReplyHead};
+use forebay_wire::ajp13::{AjpError, MOST_PACKET, PacketEvent, ReplyDecoder, ReplyHead};
 use forebay_wire::http1::{KnownField, list_has};
 
 use super::upload::{BodyDemand, Packets};
 use crate::reply_pump::FramedPump;
+use crate::script_reply::head_fault;
 use crate::sticky::Sticky;
 use crate::upstream::{Attempt, Backend, BackendConnection};
 
@@ -122,7 +123,8 @@ impl ReplyReading<'_> {
         let backend = self.session.backend();
         // The configured packet size limits only the packets to the container. The container may
         // send larger packets, up to the maximum of AJP.
-        let mut decoder = ReplyDecoder::new(MOST_PACKET);
+        let most_fields = backend.reply_limits().fields;
+        let mut decoder = ReplyDecoder::new(MOST_PACKET).with_most_fields(most_fields);
         let socket = self.session.socket();
         let mut pump = FramedPump { backend, socket, any: false, holds_head: true };
         // Range of the body bytes in `inbox` that were not passed to `reply` yet.
@@ -131,7 +133,7 @@ impl ReplyReading<'_> {
         loop {
             let step = decoder
                 .decode(&self.inbox[at..], self.head)
-                .map_err(|error| Fault::backend(502, format!("{}: {error}", backend.name())))?;
+                .map_err(|error| malformed(backend, error))?;
             let start = at;
             at += step.consumed;
             match step.event {
@@ -218,6 +220,11 @@ impl ReplyReading<'_> {
         };
         reply.end_head(length, head.fields.value(KnownField::Date).is_some());
     }
+}
+
+fn malformed(backend: &Backend, error: AjpError) -> Fault {
+    let message = format!("{}: {error}", backend.name());
+    head_fault(Fault::backend, message, matches!(error, AjpError::Fields(..)))
 }
 
 /// Moves the bytes of `part` to the end of `body`, which precedes `part` in `bytes`. Returns the

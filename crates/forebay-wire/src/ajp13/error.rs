@@ -29,8 +29,8 @@ pub enum AjpError {
     Field,
     /// `Content-Length` that is invalid, or that occurs with two different values.
     ContentLength,
-    /// Number of fields, which is above [`super::MOST_FIELDS`].
-    Fields(usize),
+    /// Number of fields, and the largest number that is allowed.
+    Fields(usize, usize),
     /// Attribute with this code, which is repeated or unknown. An unknown attribute cannot be
     /// skipped, because its length is unknown.
     Attribute(u8),
@@ -58,8 +58,8 @@ impl fmt::Display for AjpError {
             Self::FieldCode(code) => write!(f, "unknown field number {code:#06x}"),
             Self::Field => f.write_str("a malformed field"),
             Self::ContentLength => f.write_str("a malformed Content-Length"),
-            Self::Fields(count) => {
-                write!(f, "{count} fields, where {} are allowed", super::MOST_FIELDS)
+            Self::Fields(count, most) => {
+                write!(f, "{count} fields, where {most} are allowed")
             }
             Self::Attribute(code) => write!(f, "unknown or repeated attribute {code:#04x}"),
             Self::Status(status) => write!(f, "the status {status}"),

@@ -116,7 +116,7 @@ impl Attributes<'_> {
         let (fields, start) = (self.fields, self.writer.start());
         if fields > MOST_FIELDS {
             self.writer.out.truncate(start);
-            return Err(AjpError::Fields(fields));
+            return Err(AjpError::Fields(fields, MOST_FIELDS));
         }
         self.writer.finish(packet_size)
     }

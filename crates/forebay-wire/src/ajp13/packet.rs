@@ -105,17 +105,18 @@ impl<'a> PayloadReader<'a> {
         Ok(Some(text))
     }
 
-    /// Reads fields. A name may be a code of `table`. Returns the value of `Content-Length`, or
+    /// Reads at most `most` fields. A name may be a code of `table`. Returns the value of `Content-Length`, or
     /// `None` without this field.
     pub fn fields(
         &mut self,
         table: &'static [&'static [u8]],
         fields: &mut Fields,
+        most: usize,
     ) -> Result<Option<u64>, AjpError> {
         let mut content_length = None;
         let count = usize::from(self.int()?);
-        if count > super::MOST_FIELDS {
-            return Err(AjpError::Fields(count));
+        if count > most {
+            return Err(AjpError::Fields(count, most));
         }
         for _ in 0..count {
             let code = self.int()?;

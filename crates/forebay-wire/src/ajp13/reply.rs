@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::codes::REPLY_FIELDS;
 use super::packet::{PayloadReader, payload};
-use super::{AjpError, TO_FRONT, kind};
+use super::{AjpError, MOST_REPLY_FIELDS, TO_FRONT, kind};
 use crate::Span;
 use crate::fields::Fields;
 use crate::http1::is_field_value;
@@ -52,6 +52,7 @@ pub struct DecodedPacket {
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyDecoder {
     packet_size: usize,
+    most_fields: usize,
     has_head: bool,
     has_ended: bool,
 }
@@ -64,7 +65,7 @@ impl ReplyHead {
         if message.iter().all(u8::is_ascii_digit) { b"" } else { message }
     }
 
-    fn read(&mut self, reader: &mut PayloadReader<'_>) -> Result<(), AjpError> {
+    fn read(&mut self, reader: &mut PayloadReader<'_>, most_fields: usize) -> Result<(), AjpError> {
         self.fields.clear();
         self.status = reader.int()?;
         if !(200..=999).contains(&self.status) {
@@ -75,7 +76,7 @@ impl ReplyHead {
             return Err(AjpError::Text);
         }
         self.message = self.fields.append(message.trim_ascii());
-        self.content_length = reader.fields(REPLY_FIELDS, &mut self.fields)?;
+        self.content_length = reader.fields(REPLY_FIELDS, &mut self.fields, most_fields)?;
         Ok(())
     }
 }
@@ -84,7 +85,13 @@ impl ReplyDecoder {
     /// Creates a decoder for the reply to one request. Packets may have at most `packet_size`
     /// bytes.
     pub fn new(packet_size: usize) -> Self {
-        Self { packet_size, has_head: false, has_ended: false }
+        Self { packet_size, most_fields: MOST_REPLY_FIELDS, has_head: false, has_ended: false }
+    }
+
+    /// Allows this many fields in the head, instead of [`MOST_REPLY_FIELDS`].
+    #[must_use]
+    pub fn with_most_fields(self, most_fields: usize) -> Self {
+        Self { most_fields, ..self }
     }
 
     /// Returns true if the head was read.
@@ -111,7 +118,7 @@ impl ReplyDecoder {
         let event = match reader.byte()? {
             kind::SEND_HEADERS if self.has_head => return Err(AjpError::SecondHead),
             kind::SEND_HEADERS => {
-                head.read(&mut reader)?;
+                head.read(&mut reader, self.most_fields)?;
                 self.has_head = true;
                 PacketEvent::Head
             }

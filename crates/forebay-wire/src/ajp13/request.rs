@@ -98,7 +98,8 @@ impl RequestHead {
         self.server_name = self.fields.append(reader.text()?.unwrap_or_default());
         self.server_port = reader.int()?;
         self.is_ssl = reader.byte()? != 0;
-        self.content_length = reader.fields(REQUEST_FIELDS, &mut self.fields)?;
+        self.content_length =
+            reader.fields(REQUEST_FIELDS, &mut self.fields, super::MOST_FIELDS)?;
         self.read_attributes(reader)?;
         let stored = self.attributes[Attribute::StoredMethod as usize];
         self.method = match (code, stored) {

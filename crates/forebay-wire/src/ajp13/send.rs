@@ -2,7 +2,7 @@
 
 use super::codes::REPLY_FIELDS;
 use super::packet::Writer;
-use super::{AjpError, MOST_FIELDS, MOST_PACKET, TO_FRONT, kind, most_chunk};
+use super::{AjpError, MOST_PACKET, TO_FRONT, kind, most_chunk};
 
 /// Encoder of a reply head. [`Self::finish`] completes the head.
 #[derive(Debug)]
@@ -31,14 +31,10 @@ impl<'a> SendHeaders<'a> {
         self.writer.field(REPLY_FIELDS, name, value);
     }
 
-    /// Completes the head. If the head has too many fields, a text that is too long, or more than
-    /// `packet_size` bytes, removes the head from the buffer and returns an error.
+    /// Completes the head. If the head has a text that is too long, or more than `packet_size`
+    /// bytes, removes the head from the buffer and returns an error.
     pub fn finish(mut self, packet_size: usize) -> Result<(), AjpError> {
-        if self.count > MOST_FIELDS {
-            let start = self.writer.start();
-            self.writer.out.truncate(start);
-            return Err(AjpError::Fields(self.count));
-        }
+        // No packet has room for more fields than the number can express.
         self.writer.set_int(self.count_at, self.count as u16);
         self.writer.finish(packet_size)
     }
