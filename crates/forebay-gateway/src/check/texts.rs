@@ -36,18 +36,30 @@ pub fn doubts(plan: &Plan) -> Vec<Finding> {
                     TemplatePart::Value(_) => None,
                 });
                 for name in texts.filter_map(|text| variable(text, key)) {
-                    let help = match placeholder(name) {
-                        Some(ours) => format!("write {ours}"),
-                        None => "placeholders of Forebay are in braces, such as {client}; groups \
-                                 of `path_regex` have names"
-                            .to_owned(),
-                    };
-                    add(key, format!("\"{name}\" is plain text here, not a variable"), &help);
+                    add(key, plain(name), &advice(name));
+                }
+            }
+            for (key, text) in constants(route) {
+                if let Some(name) = variable(text, key) {
+                    add(key, plain(name), CONSTANT);
                 }
             }
         }
     }
     for (name, app) in &plan.apps {
+        let fair = app.fair.parts().iter().filter_map(|part| match part {
+            TemplatePart::Text(text) => Some(("fair", None, text)),
+            TemplatePart::Value(_) => None,
+        });
+        let env = app.env.iter().map(|(variable, value)| ("env", Some(variable), value));
+        for (key, of, text) in fair.chain(env) {
+            if let Some(variable) = variable(text, key) {
+                let mut place = ["app", name, key].map(str::to_owned).to_vec();
+                place.extend(of.cloned());
+                let help = if key == "fair" { advice(variable) } else { CONSTANT.to_owned() };
+                found.push(Finding { key: place, message: plain(variable), help });
+            }
+        }
         for (param, value) in &app.params {
             let message = if has_placeholder(value) {
                 "this text is sent as it is, with the names in braces".to_owned()
@@ -65,6 +77,31 @@ pub fn doubts(plan: &Plan) -> Vec<Finding> {
 
 const FIXED: &str = "placeholders have values in `redirect`, `set_headers`, `request_headers` and \
     error pages, but not in `respond` and `params`";
+
+const CONSTANT: &str = "the value of `env` is the same for all requests; programs get the values of \
+    a request in variables of CGI, such as REMOTE_ADDR";
+
+fn plain(name: &str) -> String {
+    format!("\"{name}\" is plain text here, not a variable")
+}
+
+fn advice(name: &str) -> String {
+    match placeholder(name) {
+        Some(ours) => format!("write {ours}"),
+        None => "placeholders of Forebay are in braces, such as {client}; groups of `path_regex` \
+                 have names"
+            .to_owned(),
+    }
+}
+
+/// Texts for programs of a route, with their keys.
+fn constants(route: &Route) -> Vec<(&'static str, &str)> {
+    let env = match &route.action {
+        Action::Cgi(cgi) => &cgi.env,
+        _ => return Vec::new(),
+    };
+    env.values().map(|value| ("cgi", value.as_str())).collect()
+}
 
 /// The texts of a route that have no placeholders, with their keys.
 fn fixed(route: &Route) -> Vec<(&'static str, &str)> {
@@ -103,34 +140,78 @@ fn templates(route: &Route) -> Vec<(&'static str, &Template)> {
     for field in &route.reply_headers {
         all.push((if field.is_added { "add_headers" } else { "set_headers" }, &field.value));
     }
-    all.extend(route.request_headers.iter().filter_map(|field| match &field.change {
-        RequestChange::Set(value) | RequestChange::Add(value) => Some(("request_headers", value)),
+    let asked = route.access.forward_auth.iter();
+    let fields = route.request_headers.iter().map(|field| ("request_headers", field));
+    let of_asked = asked.clone().flat_map(|auth| &auth.request_headers);
+    let fields = fields.chain(of_asked.map(|field| ("forward_auth", field)));
+    all.extend(fields.filter_map(|(key, field)| match &field.change {
+        RequestChange::Set(value) | RequestChange::Add(value) => Some((key, value)),
         RequestChange::Remove => None,
     }));
-    let asked = route.access.forward_auth.iter().flat_map(|auth| &auth.params);
-    all.extend(asked.map(|(_, value)| ("forward_auth", value)));
+    all.extend(asked.flat_map(|auth| &auth.params).map(|(_, value)| ("forward_auth", value)));
+    let access = &route.access;
+    all.extend(access.rate_limits.iter().map(|limit| ("rate_limit", &limit.key)));
+    all.extend(access.concurrency_limits.iter().map(|limit| ("concurrency_limit", &limit.key)));
+    all.extend(access.signed_url.iter().map(|signed| ("signed_url", &signed.text)));
+    all.extend(route.cache.iter().map(|cache| ("cache", &cache.key)));
+    let replaced = route.filters.replace.iter().flat_map(|replace| &replace.texts);
+    all.extend(replaced.map(|(_, to)| ("replace", to)));
+    let hashed = route.action.upstream().and_then(|upstream| upstream.hash_key.as_ref());
+    let key = if matches!(route.action, Action::Proxy(_)) { "proxy" } else { "hash_key" };
+    all.extend(hashed.map(|text| (key, text)));
+    all.extend(maps(&all).into_iter().map(|text| ("map", text)));
     all
 }
 
+/// The texts of the tables [map.NAME] that the templates use.
+fn maps<'t>(templates: &[(&str, &'t Template)]) -> Vec<&'t Template> {
+    let parts = templates.iter().flat_map(|(_, template)| template.parts());
+    let used = parts.filter_map(|part| match part {
+        TemplatePart::Value(Placeholder::Map(map)) => Some(map),
+        _ => None,
+    });
+    used.flat_map(|map| map.templates()).collect()
+}
+
 /// Variables of nginx and Apache, with the placeholders that take their place.
-const VARIABLES: [(&str, &str); 25] = [
+const VARIABLES: [(&str, &str); 45] = [
     ("$args", "{query}"),
     ("$binary_remote_addr", "{client}"),
+    ("$body_bytes_sent", ""),
+    ("$content_length", "{header.Content-Length}"),
+    ("$content_type", "{header.Content-Type}"),
+    ("$document_root", ""),
     ("$document_uri", "{path}"),
+    ("$fastcgi_path_info", ""),
+    ("$fastcgi_script_name", ""),
     ("$host", "{host}"),
     ("$http_host", "{host}{requested_port}"),
+    ("$https", "{scheme}"),
     ("$is_args", ""),
     ("$proxy_add_x_forwarded_for", ""),
+    ("$proxy_host", ""),
+    ("$proxy_port", ""),
     ("$query_string", "{query}"),
+    ("$realip_remote_addr", ""),
+    ("$realpath_root", ""),
     ("$remote_addr", "{client}"),
     ("$remote_port", "{client_port}"),
     ("$remote_user", "{user}"),
+    ("$request_body", ""),
+    ("$request_filename", ""),
     ("$request_id", "{request_id}"),
     ("$request_method", "{method}"),
     ("$request_uri", "{uri}"),
     ("$scheme", "{scheme}"),
+    ("$server_addr", ""),
     ("$server_name", "{host}"),
     ("$server_port", "{port}"),
+    ("$server_protocol", ""),
+    ("$ssl_cipher", ""),
+    ("$ssl_client_cert", ""),
+    ("$ssl_client_serial", ""),
+    ("$ssl_client_verify", ""),
+    ("$ssl_protocol", ""),
     ("$ssl_client_s_dn", "{tls.subject}"),
     ("$uri", "{path}"),
     ("%{HTTP_HOST}", "{host}{requested_port}"),
@@ -142,7 +223,7 @@ const VARIABLES: [(&str, &str); 25] = [
 ];
 
 /// The beginnings of nginx's variables with a name in them.
-const FAMILIES: [&str; 4] = ["$arg_", "$cookie_", "$http_", "$upstream_"];
+const FAMILIES: [&str; 6] = ["$arg_", "$cookie_", "$geoip_", "$http_", "$sent_http_", "$upstream_"];
 
 fn placeholder(name: &str) -> Option<&'static str> {
     let found = VARIABLES.iter().find(|(variable, _)| *variable == name);
@@ -181,7 +262,81 @@ fn has_placeholder(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::variable;
+    use std::path::Path;
+
+    use super::{doubts, variable};
+
+    #[test]
+    fn each_text_with_placeholders_is_searched() {
+        const SITE: &str = "[[site]]\nlisten = \"127.0.0.1:0\"\n";
+        let route = |keys: &str| format!("{SITE}[[site.route]]\n{keys}\n");
+        let responds = |keys: &str| route(&format!("respond = \"x\"\n{keys}"));
+        let to = "proxy = \"http://127.0.0.1:1\"\n";
+        let cases = [
+            ("redirect", route("redirect = \"/$host\"")),
+            ("rewrite", route(&format!("{to}rewrite = \"/$host\""))),
+            ("set_headers", responds("set_headers = { X = \"$host\" }")),
+            ("add_headers", responds("add_headers = { X = \"$host\" }")),
+            ("request_headers", route(&format!("{to}request_headers = {{ X = \"$host\" }}"))),
+            ("rate_limit", responds("rate_limit = { rate = \"2/m\", key = \"$host\" }")),
+            ("concurrency_limit", responds("concurrency_limit = { max = 2, key = \"$host\" }")),
+            (
+                "proxy",
+                route(
+                    "proxy = { to = [\"http://127.0.0.1:1\", \"http://127.0.0.1:2\"], \
+                balance = \"hash\", hash_key = \"$host\" }",
+                ),
+            ),
+            ("cache", route(&format!("{to}cache = {{ key = \"$host{{path}}\" }}"))),
+            ("replace", route(&format!("{to}replace = {{ texts = {{ a = \"$host\" }} }}"))),
+            (
+                "forward_auth",
+                route(&format!(
+                    "{to}forward_auth = {{ to = \"http://127.0.0.1:1/\", request_headers = {{ X = \"$host\" }} }}"
+                )),
+            ),
+            (
+                "fastcgi",
+                route(
+                    "fastcgi = { to = \"127.0.0.1:1\", root = \"/\", \
+                params = { X = \"$document_root$fastcgi_script_name\" } }",
+                ),
+            ),
+            ("scgi", route("scgi = { to = \"127.0.0.1:1\", params = { X = \"$host\" } }")),
+            ("cgi", route("cgi = { dir = \"/\", env = { X = \"$document_root\" } }")),
+            ("respond", route("respond = \"$host\"")),
+            (
+                "env",
+                format!(
+                    "[app.a]\nkind = \"wsgi\"\ndir = \"/\"\nmodule = \"a:a\"\n\
+                env = {{ X = \"$host\" }}\n{}",
+                    route("app = \"a\"")
+                ),
+            ),
+            (
+                "fair",
+                format!(
+                    "[app.a]\nkind = \"wsgi\"\ndir = \"/\"\nmodule = \"a:a\"\n\
+                fair = \"$host\"\n{}",
+                    route("app = \"a\"")
+                ),
+            ),
+            (
+                "map",
+                format!(
+                    "[map.m]\nfrom = \"{{host}}\"\na = \"$host\"\n{}",
+                    responds("set_headers = { X = \"{map.m}\" }")
+                ),
+            ),
+        ];
+        for (key, text) in cases {
+            let plan = forebay_conf::parse(&text, "site.toml", Path::new("/"));
+            let plan = plan.unwrap_or_else(|error| panic!("{key}: {error}"));
+            let found = doubts(&plan);
+            let is_found = found.iter().any(|finding| finding.key.contains(&key.to_owned()));
+            assert!(is_found, "{key}: {found:?}");
+        }
+    }
 
     #[test]
     fn variables_of_other_servers_are_found_and_prices_are_not() {
