@@ -3,6 +3,7 @@
 mod compare;
 mod detect;
 mod found;
+mod idle;
 mod look;
 mod python;
 mod quote;

@@ -253,6 +253,28 @@ fn cgi_scripts_among_files_run_and_their_source_is_not_sent() {
 }
 
 #[test]
+fn the_source_of_scripts_beside_php_is_not_sent() {
+    if peer::installed("php-cgi").is_none() {
+        return;
+    }
+    let folder = Folder::new();
+    folder.write("index.php", "<?php echo 'php';");
+    folder.script("tools/r.cgi", PERL);
+    folder.script("a.pl", PERL);
+    folder.script("bin/run", PYTHON);
+    folder.script("deep/er/tool.js", "#!/usr/bin/env node\n");
+    folder.write("app.js", "script");
+    let dir = folder.path().to_owned();
+    let forebay = site(folder, &dir);
+    for path in ["/tools/r.cgi", "/tools/r.cgi/x", "/a.pl", "/bin/run", "/deep/er/tool.js"] {
+        let reply = forebay.get(path);
+        assert!(reply.status == 404 && !reply.text().contains("#!"), "{path}: {}", reply.text());
+    }
+    assert_eq!(forebay.get("/").text(), "php", "{}", forebay.output());
+    assert_eq!(forebay.get("/app.js").text(), "script");
+}
+
+#[test]
 fn uploaded_cgi_scripts_run_only_if_htaccess_lets_them() {
     let folder = Folder::new();
     folder.script("index.cgi", PERL);

@@ -11,6 +11,7 @@ use forebay_import::Refusals;
 
 use super::detect;
 use super::found::{Detected, FoundApp, SITE_FILE};
+use super::idle::IdleScripts;
 use super::look::Look;
 use super::quote;
 
@@ -34,6 +35,7 @@ pub fn write(dir: &Path, force: bool) -> Result<String, String> {
         return Err(format!("{shown}: found nothing to serve; looked for {}", detect::MARKS));
     };
     let mut chosen = Chosen::of(main, others, &look);
+    chosen.idle = chosen.idle_scripts(&look);
     chosen.refusals = forebay_import::refusals(dir, &chosen.mounts(), &chosen.scripts())
         .map_err(|error| format!("cannot read the .htaccess files of {shown}: {error}"))?;
     let file = dir.join(SITE_FILE);
@@ -48,8 +50,8 @@ struct Chosen<'a> {
     main: &'a Detected,
     /// True if a cgi-bin directory is beside another application.
     has_cgi_bin: bool,
-    /// True if the directory has `.cgi` scripts that the site does not run.
-    has_idle_scripts: bool,
+    /// Scripts that the site does not run.
+    idle: IdleScripts,
     /// Directory of the files beside CGI scripts.
     files: Option<&'static str>,
     /// A directory of files that the server sends without asking the application, and the route's
@@ -80,7 +82,7 @@ impl<'a> Chosen<'a> {
         Self {
             main,
             has_cgi_bin: others.iter().any(|found| matches!(found.app, FoundApp::CgiBin { .. })),
-            has_idle_scripts: others.iter().any(|found| found.app == FoundApp::CgiFiles),
+            idle: IdleScripts::default(),
             files: files.filter(|_| is_cgi),
             statics,
             has_vendor: look.is_dir("vendor"),
@@ -98,6 +100,19 @@ impl<'a> Chosen<'a> {
         };
         let is_cgi = self.has_cgi_bin || matches!(self.main.app, FoundApp::CgiBin { .. });
         of_app.into_iter().chain(is_cgi.then_some("/cgi-bin/")).collect()
+    }
+
+    /// Returns the scripts below the directory at `/` that no route runs.
+    fn idle_scripts(&self, look: &Look<'_>) -> IdleScripts {
+        let mounts = self.mounts();
+        let Some((_, root)) = mounts.iter().find(|(path, _)| *path == "/") else {
+            return IdleScripts::default();
+        };
+        let mut skipped = self.scripts();
+        skipped.extend(skipped.contains(&"/cgi-bin/").then_some("cgi-bin"));
+        let is_php = matches!(self.main.app, FoundApp::Php { .. });
+        skipped.extend((self.has_vendor && is_php).then_some("vendor"));
+        IdleScripts::find(look, root, &skipped)
     }
 
     /// Returns the URL paths whose directories Forebay serves itself, with these directories.
@@ -235,7 +250,13 @@ fn notes(chosen: &Chosen<'_>) -> impl Iterator<Item = String> {
     let user = chosen.user.as_ref().map(|user| {
         format!("the application runs as {}, who must be able to read it", quote::line(user))
     });
-    of_app.into_iter().chain(user)
+    let idle = chosen.idle.first.as_ref().map(|first| {
+        format!(
+            "the source of {} and of other scripts is not sent (404); site.toml says how to run them",
+            quote::line(first)
+        )
+    });
+    of_app.into_iter().chain(user).chain(idle)
 }
 
 #[cfg(test)]

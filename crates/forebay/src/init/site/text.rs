@@ -78,10 +78,10 @@ fn routes(chosen: &Chosen<'_>) -> String {
     if chosen.has_cgi_bin || matches!(chosen.main.app, FoundApp::CgiBin { .. }) {
         text += &cgi_route();
     }
-    if chosen.has_idle_scripts && chosen.mounts().contains(&("/", ".")) {
+    for keys in chosen.idle.refusals() {
         text += &route(
-            "The source of CGI scripts is not for clients. To run them: cgi = \".\" in place of `respond`.",
-            "suffix = [\".cgi\"]\nrespond = { status = 404 }",
+            "The source of scripts is not for clients. To run them as CGI: cgi = \".\" in place of `respond`.",
+            &keys,
         );
     }
     text += &match &chosen.main.app {
