@@ -266,6 +266,28 @@ fn users_and_keys_that_only_root_may_read_are_read_at_a_start_and_a_reload() {
 }
 
 #[test]
+fn a_reload_that_needs_a_socket_or_log_of_root_names_sigusr2() {
+    if !is_root() {
+        return;
+    }
+    let folder = Folder::new();
+    fs::create_dir(folder.path().join("private")).unwrap();
+    hide(&folder.path().join("private"));
+    let server = "[server]\nuser = \"www-data\"\n";
+    let site = "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\nrespond = \"x\"\n";
+    let mut forebay = serve(folder, &format!("{server}{site}"));
+    let log = format!("{server}[log]\naccess = \"private/a.log\"\n{site}");
+    let socket = site.replace("127.0.0.1:0", "unix:private/s");
+    for (at, text) in [log, format!("{server}{site}{socket}")].iter().enumerate() {
+        support::write_configuration(&forebay.folder, text);
+        hang_up(&mut forebay, REFUSED);
+        let output = forebay.output();
+        assert_eq!(output.matches("so send it SIGUSR2").count(), at + 1, "{output}");
+    }
+    forebay.stop();
+}
+
+#[test]
 fn root_serves_no_page_through_the_link_of_another_user() {
     if !is_root() {
         return;

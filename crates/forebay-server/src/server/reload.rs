@@ -167,7 +167,8 @@ impl Server {
         } else {
             Some(
                 Writer::open(&wanted.log)
-                    .map_err(|error| format!("cannot open an access log: {error}"))?,
+                    .map_err(|error| format!("cannot open an access log: {error}"))
+                    .map_err(|why| self.with_advice(why))?,
             )
         };
         self.listens.extend(new.into_iter().map(Some));
@@ -214,6 +215,18 @@ impl Server {
         }
     }
 
+    /// Adds advice to the error of a socket or log that only root may open. Root's processes open
+    /// only the logs of the start.
+    fn with_advice(&self, why: String) -> String {
+        if self.root_reader().is_none() || !why.contains("Permission denied") {
+            return why;
+        }
+        format!(
+            "{why}; this process has given up root, so send it SIGUSR2, which starts a new process as \
+             root and loses no request"
+        )
+    }
+
     /// Opens the listeners that the configuration adds.
     fn open_new(&self, wanted: &Wanted) -> Result<New, String> {
         let listens = wanted.listen.iter().cloned();
@@ -225,7 +238,7 @@ impl Server {
         for (index, listen) in (self.listens.len()..).zip(&new) {
             let here = chosen_port(listen, &listens, &addresses);
             let (address, sockets) = listen::open(&here, self.threads, &wanted.sockets)
-                .map_err(|error| error.to_string())?;
+                .map_err(|error| self.with_advice(error.to_string()))?;
             let copy = SocketCopies::of(listen.to_string(), &sockets);
             copies.push(Some(copy.map_err(|error| format!("cannot copy a socket: {error}"))?));
             listens.push(Some(listen.clone()));
