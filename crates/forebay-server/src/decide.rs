@@ -271,40 +271,22 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
     /// Returns the next step. Fails if the request must be refused; the route of the last
     /// [`Step::Route`] or [`Step::Gate`] refuses it. `second` is the current time in seconds.
     pub fn next(&mut self, request: &mut Request, second: u64) -> Result<Step, Fault> {
-        loop {
-            match self.state {
-                State::Select => {
-                    if let Some(step) = self.select(request) {
-                        return Ok(step);
-                    }
-                }
-                State::Selected => {
-                    if self.take(request, second)? {
-                        return Ok(Step::Rewritten);
-                    }
-                }
-                State::Rules => {
-                    if let Some(step) = self.apply_rules(request)? {
-                        return Ok(step);
-                    }
-                }
-                State::Instead => {
-                    self.state = State::Admitted;
-                    return Ok(Step::Admit(Admission {
-                        at: self.at,
-                        is_asked: true,
-                        leads: false,
-                    }));
-                }
-                State::Admitted => return self.admitted(request),
-                // The caller could not carry out the answer, and has not said so.
-                State::Answering => return Ok(Step::End(no_route())),
+        match self.state {
+            State::Select => Ok(self.select(request)),
+            State::Selected => self.take(request, second),
+            State::Rules => self.apply_rules(request),
+            State::Instead => {
+                self.state = State::Admitted;
+                Ok(Step::Admit(Admission { at: self.at, is_asked: true, leads: false }))
             }
+            State::Admitted => self.admitted(request),
+            // The caller could not carry out the answer, and has not said so.
+            State::Answering => Ok(Step::End(no_route())),
         }
     }
 
     /// Finds the next route that takes the request.
-    fn select(&mut self, request: &mut Request) -> Option<Step> {
+    fn select(&mut self, request: &mut Request) -> Step {
         let until = self.index.as_ref().map_or(self.routes.len(), |index| index.until);
         let mut from = self.from;
         while let Some(at) = self.candidate(&request.path, from, until) {
@@ -318,15 +300,15 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
                 continue;
             }
             (self.at, self.state) = (at, State::Selected);
-            return Some(Step::Route(at));
+            return Step::Route(at);
         }
         let Some(index) = self.index.take() else {
-            return Some(Step::End(self.declined.take().unwrap_or_else(no_route)));
+            return Step::End(self.declined.take().unwrap_or_else(no_route));
         };
         // No earlier route answers for the index file, so its own route sends it.
         (self.at, self.from, self.state) = (index.until, index.until + 1, State::Admitted);
         request.restore_path(index.directory);
-        Some(Step::Admit(Admission { at: self.at, is_asked: true, leads: false }))
+        Step::Admit(Admission { at: self.at, is_asked: true, leads: false })
     }
 
     /// The first route of `from..until` that may match the path.
@@ -346,9 +328,8 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
         std::iter::successors(first, move |&at| self.candidate(path, at + 1, until))
     }
 
-    /// Checks that the route may have the request, and finds the rules of other routes. Returns
-    /// true if the route has rewritten the path.
-    fn take(&mut self, request: &mut Request, second: u64) -> Result<bool, Fault> {
+    /// Checks that the route may have the request, and finds the rules of other routes.
+    fn take(&mut self, request: &mut Request, second: u64) -> Result<Step, Fault> {
         let (at, facts) = (self.at, self.facts(self.at));
         if !request.unmasked.is_empty() && self.is_ambiguous(request) {
             return Err(ambiguous_route());
@@ -367,7 +348,7 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
             // But a gate of the redirect protects the file.
             let gate = facts.has_gate.then(|| (at, request.path.clone()));
             self.rules = Vec::from_iter(gate).into_iter();
-            return Ok(false);
+            return self.apply_rules(request);
         }
         let mut rules = Vec::new();
         let mut is_rewritten = false;
@@ -383,7 +364,7 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
         self.rules = rules.into_iter();
         self.lead =
             facts.index.as_ref().and_then(|index| self.find_lead(&**index, request, second));
-        Ok(is_rewritten)
+        if is_rewritten { Ok(Step::Rewritten) } else { self.apply_rules(request) }
     }
 
     /// Refuses a path with a disguised slash before a server that decides by the path, because that
@@ -516,7 +497,7 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
     }
 
     /// Applies the rules, up to one whose gate must be asked, or that answers.
-    fn apply_rules(&mut self, request: &mut Request) -> Result<Option<Step>, Fault> {
+    fn apply_rules(&mut self, request: &mut Request) -> Result<Step, Fault> {
         loop {
             if let Some((rule, name)) = self.rule.take() {
                 let facts = self.facts(rule);
@@ -530,7 +511,7 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
                     request.take(&facts.matcher);
                     (self.at, self.state, self.is_instead) = (rule, State::Instead, true);
                     self.lead = None;
-                    return Ok(Some(Step::Instead(rule)));
+                    return Ok(Step::Instead(rule));
                 }
             }
             let Some((rule, name)) = self.rules.next() else { break };
@@ -538,16 +519,16 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
             self.rule = Some((rule, name));
             if self.facts(rule).has_gate {
                 self.check_slashes(self.facts(rule), request)?;
-                return Ok(Some(Step::Gate { rule, is_internal }));
+                return Ok(Step::Gate { rule, is_internal });
             }
         }
         if self.skips_redirect() {
             self.state = State::Select;
-            return Ok(None);
+            return Ok(self.select(request));
         }
         self.state = State::Admitted;
         let leads = self.lead.is_some() || self.facts(self.at).only_rewrites;
-        Ok(Some(Step::Admit(Admission { at: self.at, is_asked: false, leads })))
+        Ok(Step::Admit(Admission { at: self.at, is_asked: false, leads }))
     }
 
     /// The route has admitted the request.

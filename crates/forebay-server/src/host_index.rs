@@ -8,14 +8,15 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use foldhash::quality::RandomState;
 use forebay_conf::HostPattern;
 
 /// The names of several items, such as the sites of a listener. Items are numbered by position.
 #[derive(Debug, Default)]
 pub struct HostIndex {
-    exact: HashMap<Box<[u8]>, u32>,
+    exact: HashMap<Box<[u8]>, u32, RandomState>,
     /// Texts that begin with a dot, from patterns such as `*.example.org`.
-    suffixes: HashMap<Box<[u8]>, u32>,
+    suffixes: HashMap<Box<[u8]>, u32, RandomState>,
     max_suffix_bytes: usize,
     /// First item for any host.
     any: Option<u32>,

@@ -237,6 +237,9 @@ impl Reply {
     /// in nginx, it takes precedence over a type that an origin would guess from the file's name:
     /// otherwise an upload that the application declares as text could become a page with scripts.
     pub fn carried_type(&self) -> Option<&[u8]> {
+        if self.carried.is_empty() {
+            return None;
+        }
         let mut fields = forebay_wire::fields::of_lines(&self.carried);
         fields.find(|field| field.name.eq_ignore_ascii_case(b"content-type")).map(|f| f.value)
     }

@@ -12,9 +12,14 @@
 
 use forebay_conf::{Matcher, PathPattern};
 
+/// With at most this many routes, trying each of them takes less time than the search.
+const FEW: usize = 4;
+
 /// The paths of a site's routes. Routes are numbered by position.
 #[derive(Debug, Default)]
 pub struct RouteIndex {
+    /// Number of the routes.
+    len: usize,
     /// Sorted by `text`.
     nodes: Vec<Node>,
     /// Routes for any path, or for paths that the index cannot compare. In ascending order, as in
@@ -38,7 +43,9 @@ impl RouteIndex {
     pub fn new<'a>(matchers: impl IntoIterator<Item = &'a Matcher>) -> Self {
         let mut anywhere = Vec::new();
         let mut texts: Vec<(Box<[u8]>, bool, u32)> = Vec::new();
+        let mut len = 0;
         for (route, matcher) in (0..).zip(matchers) {
+            len += 1;
             let literal = matcher.regex.as_ref().and_then(|regex| regex.literal_start());
             match literal {
                 _ if !matcher.paths.is_empty() => {
@@ -68,11 +75,18 @@ impl RouteIndex {
             let node = nodes.last_mut().expect("the node of this text is the last one");
             if is_exact { &mut node.exact } else { &mut node.prefix }.push(route);
         }
-        Self { nodes, anywhere }
+        Self { len, nodes, anywhere }
     }
 
     /// The first route from number `from` on whose paths may match the decoded `path`.
     pub fn next(&self, path: &[u8], from: usize) -> Option<usize> {
+        if self.len <= FEW {
+            return (from < self.len).then_some(from);
+        }
+        self.search(path, from)
+    }
+
+    fn search(&self, path: &[u8], from: usize) -> Option<usize> {
         let first = |routes: &[u32]| {
             routes.get(routes.partition_point(|&route| (route as usize) < from)).copied()
         };

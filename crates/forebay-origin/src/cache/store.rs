@@ -5,10 +5,11 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use foldhash::quality::RandomState;
 use forebay_admin::{CacheRow, Purge};
 use forebay_net::head::Request;
 use quick_cache::sync::Cache;
-use quick_cache::{DefaultHashBuilder, Lifecycle, OptionsBuilder, Weighter};
+use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 
 use super::aliases::{ALIAS_SIZE, Aliases};
 use super::disk::index::{EntryName, FIRST_EPOCH};
@@ -31,7 +32,7 @@ const MOST_TABLED: usize = 1 << 18;
 
 /// The store of replies in memory, with the optional store on disk.
 pub struct Store {
-    resources: Cache<Key, Arc<Resource>, ByBytes, DefaultHashBuilder, EvictedAliases>,
+    resources: Cache<Key, Arc<Resource>, ByBytes, RandomState, EvictedAliases>,
     /// Requests to origins whose replies may be stored.
     fetches: Mutex<Fetches>,
     capacity: u64,
@@ -181,7 +182,7 @@ impl Store {
             .shards(SHARDS)
             .build()
             .expect("all required options are set");
-        let hashes = DefaultHashBuilder::default();
+        let hashes = RandomState::default();
         let resources = Cache::with_options(options, ByBytes, hashes, EvictedAliases);
         let (fetches, counts) = (Mutex::default(), Counts::default());
         let arriving = AtomicU64::new(0);

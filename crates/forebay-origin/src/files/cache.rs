@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use foldhash::quality::RandomState;
 use forebay_conf::{ContentCoding, Symlinks};
 use forebay_net::fault::Fault;
 use forebay_server::compress::CompressedCopies;
@@ -143,7 +144,8 @@ pub struct Cache {
     languages: Vec<String>,
     types: MediaTypes,
     scripts: ScriptRoutes,
-    entries: RefCell<HashMap<Vec<u8>, Rc<CachedFile>>>,
+    // The hash is seeded and quicker than SipHash, and the number of entries is bounded.
+    entries: RefCell<HashMap<Vec<u8>, Rc<CachedFile>, RandomState>>,
     kept: Cell<usize>,
 }
 
