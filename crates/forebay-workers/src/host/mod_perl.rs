@@ -80,7 +80,7 @@ fn list(texts: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{MODULES, list, psgi};
+    use super::{MODULES, ON_DEMAND, list, psgi};
 
     /// A longer message would wait for a process that does not run yet.
     #[test]
