@@ -33,7 +33,8 @@ from _frozen_importlib_external import SourceFileLoader, _LoaderBasics
 from _thread import _count as count_threads
 from _weakref import ref as reference_to
 from os import (    # originals, whatever scripts do to os
-    _exit as exit_now, close, dup, fstat, getgroups, getpid, getresgid, getresuid, sysconf, waitpid, write,
+    _exit as exit_now, close, dup, dup2, fstat, getgroups, getpid, getresgid, getresuid, read, sysconf,
+    waitpid, write,
 )
 
 MODULES = sys.modules
@@ -97,7 +98,7 @@ class Host:
         self.streams = Streams(self.handles)
         sys.meta_path.append(Replacements(replacements))
         self.modules = Modules()
-        self.loading = Loading(self.environment, self.streams)
+        self.loading = Loading(self.environment, self.streams, self.modules.library)
         self.take_exit_functions()
 
     def serve(self, run):
@@ -189,7 +190,7 @@ class Host:
             if self.loading.needs is not None:
                 script.needs_visitor = True
                 log_error(
-                    '%s: while a module is loaded, %s of the request, so the module cannot stay '
+                    '%s: while a module is loaded, %s, so the module cannot stay '
                     'for other visitors: each request loads all modules, as with mode = "fork"'
                     % (script.file, self.loading.needs))
             self.modules.leave(script, self.loading.culprits)
@@ -284,6 +285,8 @@ class Host:
     def fork(self, script, has_body):
         """Runs the script in a fork, which ends as any Python process does. Also returns in the
         fork, with another process id. There, the second value is the exit code."""
+        if self.modules.current.modules:    # what a script in this process has loaded
+            self.modules.show(Local())
         self.modules.hide_shadowed(script)
         reader, writer = os.pipe()
         for end in reader, writer:
@@ -314,6 +317,9 @@ class Host:
         sys.path[:] = script.path + self.modules.path
         self.streams.renew(script, has_body)
         before = frozenset(sys.modules)
+        numpy = sys.modules.get('numpy.random')
+        if numpy is not None:
+            numpy.seed()    # the module random does this by itself
         child = os.getpid()
         code, failed = self.execute(script)
         if os.getpid() == child:

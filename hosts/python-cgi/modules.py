@@ -16,27 +16,39 @@ class Local:
 
 
 class Loading:
-    """Watches what modules do while they are loaded. A module stays loaded for later visitors, but
-    is loaded in the request that first needs it. So a module that prints then, reads standard
-    input, or looks at variables of the request must not stay: it would show that visitor to others,
-    or do nothing for them."""
+    """Loads modules without a visitor. A module stays loaded for later visitors, but is loaded in
+    the request that first needs it. So while it is loaded, descriptor 0 is a pipe with one line,
+    descriptor 1 a file, and the environment lacks the variables of the request. If a module turns
+    out to need them, this one request gets them back, and the module does not stay: it would show
+    that visitor to others, or do nothing for them. The same holds for a module that draws random
+    numbers, which would be those of all visitors."""
 
     SAME = ('GATEWAY_INTERFACE', 'SCRIPT_FILENAME', 'SERVER_SOFTWARE')    # in all requests
     OF_REQUEST = (
         'AUTH_', 'CONTENT_', 'DOCUMENT_', 'HTTP', 'PATH_INFO', 'PATH_TRANSLATED', 'QUERY_',
         'REDIRECT_', 'REMOTE_', 'REQUEST_', 'SCRIPT_', 'SERVER_', 'SSL_', 'UNIQUE_ID')
+    # Files that show the body or are random, and events (sys.audit) that start a program.
+    OF_VISITOR = ('/dev/stdin', '/fd/0')
+    RANDOM = ('/dev/urandom', '/dev/random')
+    PROGRAMS = frozenset((
+        'subprocess.Popen', 'os.system', 'os.posix_spawn', 'os.exec', 'os.fork', 'os.forkpty'))
+    # numpy draws the seeds of its generators, and cannot be loaded twice.
+    SEEDED = ('numpy',)
 
-    def __init__(self, environment, streams):
-        self.environment, self.streams = environment, streams
+    def __init__(self, environment, streams, library):
+        self.environment, self.streams, self.library = environment, streams, library
         self.active = False       # a script runs whose modules stay
         self.names = []           # the modules that are being loaded; each needs the next
         self.needs = None         # what one of them has used
         self.culprits = set()
-        self.get, self.iterate = os._Environ.__getitem__, os._Environ.__iter__
+        self.cover = None         # what hides the request, until a module needs it
+        self.hears_events = False
+        self.generator = None     # the state of the generator of the module random
         self.execute = _LoaderBasics.exec_module
-        # The interpreter keeps this function until it ends. With a reference to this object, it
+        # The interpreter keeps these functions until it ends. With a reference to this object, they
         # would keep the standard output past the last text of destructors.
-        known, execute = reference_to(self), self.execute
+        self.known = known = reference_to(self)
+        execute = self.execute
 
         def exec_module(loader, module):
             loading = known()
@@ -45,65 +57,280 @@ class Loading:
             return loading.load(loader, module)
 
         _LoaderBasics.exec_module = exec_module
+        for name in 'urandom', 'getrandom':
+            if hasattr(os, name):
+                self.watch(name, Loading.note_random)
+        for name in 'read', 'readv', 'dup', 'dup2', 'sendfile', 'splice':
+            if hasattr(os, name):
+                self.watch(name, Loading.note_descriptor)
+
+    def watch(self, name, note):
+        """Tells this object of calls of a function of os while a module is loaded."""
+        watched = Watched(getattr(os, name), note, self)
+        setattr(os, name, watched)
+        setattr(sys.modules['posix'], name, watched)
 
     def begin(self):
         self.active, self.needs = True, None
         self.culprits.clear()
 
     def note(self, what):
-        self.needs = self.needs or '%s uses %s' % (self.names[-1], what)
+        self.needs = self.needs or '%s %s' % (self.names[-1], what)
         self.culprits.update(self.names)
+        if self.cover is not None:
+            cover, self.cover = self.cover, None
+            cover.remove(self.environment)
+
+    def note_descriptor(self, arguments):
+        if 0 in arguments[:2]:
+            self.note('uses standard input of the request')
+
+    def note_random(self, _=None):
+        if not self.is_trusted():
+            self.note('draws random numbers, which would be those of all visitors,')
+
+    def note_event(self, event, arguments):
+        if event in self.PROGRAMS:
+            self.note('starts a program, which sees the environment and input of the request')
+            if event == 'os.exec':
+                dup2(self.client, 1)
+        elif event == 'open' and not self.is_library():
+            path = arguments[0]
+            if path == 0 and type(path) is int:
+                self.note('uses standard input of the request')
+            elif isinstance(path, (str, bytes)):
+                path = os.fsdecode(path)
+                if path.startswith(('/dev/', '/proc/')) and path.endswith(self.OF_VISITOR):
+                    self.note('opens %s of the request' % path)
+                elif path in self.RANDOM:
+                    self.note_random()
+
+    def is_library(self):
+        """Returns true if the module that is being loaded belongs to the standard library."""
+        file = file_of(sys.modules.get(self.names[-1]))
+        return file is not None and file.startswith(self.library) and '-packages' not in file
+
+    def is_trusted(self):
+        return self.is_library() or self.names[-1].partition('.')[0] in self.SEEDED
 
     def load(self, loader, module):
         is_first = not self.names
         self.names.append(module.__name__)
+        if is_first:
+            self.generator = self.state_of_generator()
+        elif self.needs is not None and self.cover is None and not self.is_library():
+            self.culprits.add(module.__name__)    # sees the request
         try:
             if is_first:
                 return self.load_watched(loader, module)
             return self.execute(loader, module)
         finally:
+            before, self.generator = self.generator, self.state_of_generator()
+            if before is not None and before != self.generator:
+                self.note_random()
             self.names.pop()
+
+    def state_of_generator(self):
+        random = sys.modules.get('random')
+        if hasattr(random, '_urandom'):
+            random._urandom = os.urandom
+        instance = getattr(random, '_inst', None)    # not before the module is loaded
+        return None if instance is None else instance.getstate()
 
     def load_watched(self, loader, module):
         process, output, given = getpid(), sys.stdout, sys.stdin
+        if not self.hears_events and not self.is_library():
+            self.hears_events = True
+            sys.addaudithook(hook_for(self.known))
         flush(output)
         printed, client = nameless_file(), dup(1)
-        os.dup2(printed, 1)
+        self.client = client
+        dup2(printed, 1)
         if given is self.streams.input:
             sys.stdin = sys.__stdin__ = WatchedInput(given, self)
         watched = sys.stdin
-        os._Environ.__getitem__ = lambda environ, key: self.get_watched(environ, key)
-        os._Environ.__iter__ = lambda environ: self.iterate_watched(environ)
+        cover = self.cover = Cover(self, self.environment)
         try:
             self.execute(loader, module)
         finally:
-            os._Environ.__getitem__, os._Environ.__iter__ = self.get, self.iterate
+            self.cover = None
+            if cover.remove(self.environment) and getpid() == process:
+                self.note('uses standard input of the request')
             if sys.stdin is watched:
                 sys.stdin = sys.__stdin__ = given
             else:
-                self.note('standard input')
+                self.note('uses standard input of the request')
             if sys.stdout is not output:
-                self.note('standard output')
+                self.note('uses standard output of the request')
             flush(output, sys.stdout)
-            os.dup2(client, 1)
-            os.close(client)
+            dup2(client, 1)
+            close(client)
             if getpid() == process and os.lseek(printed, 0, os.SEEK_END):
-                self.note('standard output')
+                self.note('uses standard output of the request')
                 os.lseek(printed, 0, os.SEEK_SET)
-                for piece in iter(lambda: os.read(printed, CHUNK), b''):
+                for piece in iter(lambda: read(printed, CHUNK), b''):
                     write_all(1, piece)
-            os.close(printed)
+            close(printed)
 
-    def get_watched(self, environ, key):
-        name = os.fsdecode(key) if isinstance(key, (str, bytes)) else ''
-        if name not in self.SAME and os.fsencode(name) not in self.environment.base \
-                and (name.startswith(self.OF_REQUEST) or os.fsencode(name) in self.environment.data):
-            self.note(name)
-        return self.get(environ, key)
+    def look(self, name):
+        """Notes that a module looks for a variable of the request, even if it is missing."""
+        text = os.fsdecode(name) if isinstance(name, (str, bytes)) else ''
+        if self.cover is not None and text not in self.SAME \
+                and os.fsencode(text) not in self.environment.base \
+                and (text.startswith(self.OF_REQUEST) or name in self.cover.hidden):
+            self.note('uses %s of the request' % text)
 
-    def iterate_watched(self, environ):
-        self.note('all variables')
-        return self.iterate(environ)
+    def look_at_all(self):
+        if self.cover is not None:
+            self.note('uses all variables of the request')
+
+
+def hook_for(known):
+    programs = Loading.PROGRAMS
+
+    def hook(event, arguments):
+        if event == 'open' or event in programs:
+            loading = known()
+            if loading is not None and loading.names:
+                loading.note_event(event, arguments)
+
+    return hook
+
+
+class Watched:
+    """A function that tells of its calls while a module is loaded. This is no function, so that a
+    class can have it as an attribute, as it can have a built-in one."""
+
+    def __init__(self, function, note, loading):
+        self.function, self.note, self.known = function, note, reference_to(loading)
+        self.__name__, self.__doc__ = function.__name__, function.__doc__
+
+    def __call__(self, *arguments, **keywords):
+        loading = self.known()
+        if loading is not None and loading.names:
+            self.note(loading, arguments or tuple(keywords.values()))
+        return self.function(*arguments, **keywords)
+
+    def __getattr__(self, name):
+        return getattr(self.function, name)
+
+    def __repr__(self):
+        return repr(self.function)
+
+
+class Cover:
+    """Hides the request, also from code in C and from programs: descriptor 0 becomes a pipe with
+    one line, so that a read leaves a trace, and the variables of the request are removed."""
+
+    def __init__(self, loading, environment):
+        self.input, self.trap = dup(0), None
+        self.trap, writer = os.pipe()
+        write(writer, b'\n')
+        close(writer)
+        dup2(self.trap, 0)
+        data, base = environment.data, environment.base
+        same = [name.encode() for name in loading.SAME]
+        self.hidden = {
+            name: value for name, value in data.items()
+            if base.get(name) != value and name not in same}
+        for name in self.hidden:
+            if name in base:
+                os.putenv(name, base[name])
+                data[name] = base[name]
+            else:
+                os.unsetenv(name)
+                del data[name]
+        self.shown = dict(data)
+        WatchedVariables.loading = loading
+        data.__class__ = WatchedVariables
+
+    def remove(self, environment):
+        """Shows the request again. The module's own changes of the environment stay. Returns true
+        if the module has read from descriptor 0, or keeps a copy of it."""
+        if self.trap is None:
+            return False
+        trap, self.trap = self.trap, None
+        data = environment.data
+        data.__class__, WatchedVariables.loading = Variables, None
+        for name, value in self.hidden.items():
+            if data.get(name) == self.shown.get(name):
+                os.putenv(name, value)
+                data[name] = value
+        place = fstat(trap)[1:3]
+        is_own = is_at(0, place)
+        if is_own:
+            dup2(self.input, 0)
+        close(self.input)
+        was_read = read(trap, 2) != b'\n'
+        close(trap)
+        return was_read or not is_own or has_copy(place)
+
+
+def is_at(descriptor, place):
+    try:
+        return fstat(descriptor)[1:3] == place
+    except OSError:
+        return False
+
+
+def has_copy(place):
+    return any(is_at(int(name), place) for name in os.listdir('/proc/self/fd'))
+
+
+class WatchedVariables(Variables):
+    """The variables of the environment while a module is loaded."""
+
+    loading = None
+
+    def __getitem__(self, name):
+        self.loading.look(name)
+        return Variables.__getitem__(self, name)
+
+    def get(self, name, default=None):
+        self.loading.look(name)
+        return Variables.get(self, name, default)
+
+    def __contains__(self, name):
+        self.loading.look(name)
+        return Variables.__contains__(self, name)
+
+    def __delitem__(self, name):
+        self.loading.look(name)
+        os.unsetenv(name)    # again, if the request has just been shown
+        Variables.__delitem__(self, name)
+
+    def __setitem__(self, name, value):
+        self.loading.look(name)
+        os.putenv(name, value)
+        Variables.__setitem__(self, name, value)
+
+    def __iter__(self):
+        self.loading.look_at_all()
+        return Variables.__iter__(self)
+
+    def keys(self):
+        self.loading.look_at_all()
+        return Variables.keys(self)
+
+    def items(self):
+        self.loading.look_at_all()
+        return Variables.items(self)
+
+    def values(self):
+        self.loading.look_at_all()
+        return Variables.values(self)
+
+    def copy(self):
+        self.loading.look_at_all()
+        return dict(self)
+
+    def __len__(self):
+        self.loading.look_at_all()
+        return Variables.__len__(self)
+
+    def __repr__(self):
+        self.loading.look_at_all()
+        return Variables.__repr__(self)
 
 
 class WatchedInput:
@@ -112,7 +339,7 @@ class WatchedInput:
 
     def __getattr__(self, name):
         if self.loading.names and name not in ('closed', 'encoding', 'errors', 'isatty', 'name'):
-            self.loading.note('standard input')
+            self.loading.note('uses standard input of the request')
         return getattr(self.stream, name)
 
     def __iter__(self):

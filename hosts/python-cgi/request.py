@@ -151,9 +151,14 @@ class Descriptors:
                 close(descriptor)
 
 
+class Variables(dict):
+    """The variables of os.environ, in a class that modules.py can change for a time."""
+
+
 class Environment:
     def __init__(self):
-        self.environ, self.data = os.environ, os.environ._data
+        self.environ, self.data = os.environ, Variables(os.environ._data)
+        self.environ._data = os.environb._data = sys.modules['posix'].environ = self.data
         self.base = dict(self.data)
 
     def value(self, name):

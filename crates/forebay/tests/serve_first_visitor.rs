@@ -62,6 +62,44 @@ const PYTHON: &[(&str, &str)] = &[
     ("script-reads.py", "import reads\nprint('A: b\\n\\n', reads.seen)"),
     ("script-wraps.py", "import wraps\nprint('A: b\\n\\n\u{fc}')"),
 ];
+
+/// Ways of modules to see the visitor, which each become a script `way-N.py`.
+const WAYS: &[&str] = &[
+    "open(0, closefd=False).read()",
+    "os.read(0, 100)",
+    "os.read(os.dup(0), 100)",
+    "open('/dev/stdin').read()",
+    "open('/proc/self/fd/0').read()",
+    "os.fdopen(0, closefd=False).read()",
+    "posix.environ.get(b'HTTP_COOKIE')",
+    "dict(posix.environ).get(b'QUERY_STRING')",
+    "os.environb.get(b'QUERY_STRING')",
+    "[v for k, v in os.environ._data.items() if k == b'HTTP_COOKIE']",
+    "subprocess.run('echo $QUERY_STRING; cat', shell=True, stdout=subprocess.PIPE).stdout",
+    "os.popen('echo $HTTP_COOKIE; cat').read()",
+    "subprocess.check_output(['cat'], env={})",
+];
+
+/// Random numbers that a script keeps from its compilation.
+const PERL_RANDOM: &[&str] = &[
+    "rand",
+    "do { open my $r, '<', '/dev/urandom'; read $r, my $b, 9; unpack 'H*', $b }",
+    "do { open R, '/dev/random'; sysread R, my $b, 9; unpack 'H*', $b }",
+    "do { use Fcntl; sysopen R, '/dev/urandom', O_RDONLY; sysread R, my $b, 9; unpack 'H*', $b }",
+    "`head -c 9 /dev/urandom | od -t x1`",
+    "eval { require Crypt::URandom } ? unpack 'H*', Crypt::URandom::urandom(9) : rand",
+    "eval { require Data::UUID } ? Data::UUID->new->create_str : rand",
+];
+const PYTHON_RANDOM: &[&str] = &[
+    "uuid.uuid4()",
+    "secrets.token_hex(9)",
+    "random.random()",
+    "random.SystemRandom().random()",
+    "os.urandom(9).hex()",
+    "os.getrandom(9).hex()",
+    "open('/dev/urandom', 'rb').read(9).hex()",
+    "uuid.UUID(bytes=os.urandom(16), version=4)",
+];
 const MODULES: &[(&str, &str)] = &[
     (
         "Boot.pm",
@@ -122,6 +160,35 @@ fn start() -> (Forebay, Vec<String>) {
     );
     for (name, text) in PYTHON {
         folder.script(&format!("python/{name}"), format!("#!/usr/bin/python3\n{text}\n"));
+    }
+    for (n, way) in WAYS.iter().enumerate() {
+        let script =
+            format!("#!/usr/bin/python3\nimport way{n}\nprint('A: b\\n\\n', way{n}.seen)\n");
+        folder.script(&format!("python/way-{n}.py"), script);
+        folder.write(
+            &format!("modules/way{n}.py"),
+            format!("import os, posix, subprocess\nseen = {way}\n"),
+        );
+    }
+    for (n, draw) in PYTHON_RANDOM.iter().enumerate() {
+        let script =
+            format!("#!/usr/bin/python3\nimport draw{n}\nprint('A: b\\n\\n', draw{n}.seen)\n");
+        folder.script(&format!("python/draw-{n}.py"), script);
+        folder.write(
+            &format!("modules/draw{n}.py"),
+            format!("import os, random, secrets, tempfile, uuid\nseen = {draw}\n"),
+        );
+    }
+    folder.script(
+        "python/seeded.py",
+        "#!/usr/bin/python3\nimport seeds\nprint('A: b\\n\\n', seeds.random.random())\n",
+    );
+    folder.write("modules/seeds.py", "import random, secrets, tempfile, uuid, multiprocessing\n");
+    for (n, draw) in PERL_RANDOM.iter().enumerate() {
+        let script = format!(
+            "#!/usr/bin/perl\nmy $sid; BEGIN {{ $sid = {draw} }} print \"A: b\\n\\n$sid\";\n"
+        );
+        folder.script(&format!("perl/draw-{n}.pl"), script);
     }
     for (name, text) in MODULES {
         folder.write(&format!("modules/{name}"), text);
@@ -186,8 +253,11 @@ fn nobody_sees_who_came_first() {
     for way in &ways {
         let language = if way.contains("-perl-") { "perl" } else { "python" };
         let scripts = if language == "perl" { PERL } else { PYTHON };
-        let names = scripts.iter().map(|(name, _)| *name);
-        for name in names.chain((language == "perl").then_some("switch.pl")) {
+        let more: Vec<_> = match language {
+            "perl" => vec!["switch.pl".to_owned()],
+            _ => (0..WAYS.len()).map(|n| format!("way-{n}.py")).collect(),
+        };
+        for name in scripts.iter().map(|(name, _)| *name).chain(more.iter().map(String::as_str)) {
             for visitor in ["first-visitor", "nobody", "second", "nobody"] {
                 // Only the first of these kinds runs a script without a #! line. As with mod_perl, -C
                 // in that line has no effect in a process that runs.
@@ -227,6 +297,33 @@ fn nobody_sees_who_came_first() {
         let is_told = log.contains(&needs) || log.contains(&loads);
         assert_eq!(is_told, !FIT.contains(name), "{name}: {log}");
     }
+    forebay.stop();
+}
+
+#[test]
+fn no_two_visitors_share_random_numbers() {
+    let (forebay, ways) = start();
+    let mut wrong = Vec::new();
+    for way in &ways {
+        let (suffix, draws) =
+            if way.contains("-perl-") { ("pl", PERL_RANDOM) } else { ("py", PYTHON_RANDOM) };
+        for (n, draw) in draws.iter().enumerate() {
+            let path = format!("/{way}/draw-{n}.{suffix}");
+            let replies: Vec<_> = (0..4).map(|_| shown(&visit(&forebay, &path, "a"))).collect();
+            let mut distinct = replies.clone();
+            distinct.sort();
+            distinct.dedup();
+            if distinct.len() < 4 || replies.iter().any(|reply| !reply.starts_with("200")) {
+                wrong.push(format!("{way}: {draw}: {replies:?}"));
+            }
+        }
+    }
+    for way in ways.iter().filter(|way| way.contains("-python-")) {
+        visit(&forebay, &format!("/{way}/seeded.py"), "a");
+    }
+    let log = forebay.output();
+    assert!(wrong.is_empty(), "{}\n{log}", wrong.join("\n"));
+    assert!(!log.contains("seeded.py: while a module"), "a seed is no number: {log}");
     forebay.stop();
 }
 
