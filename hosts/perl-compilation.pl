@@ -67,7 +67,7 @@ sub has_opened_device {
     for my $file ($0, grep { defined && !ref } values %INC) {
         open my $text, '<', $file or next;
         local $/;
-        return 1 if (readline($text) // '') =~ m{u?random\b};
+        return 1 if (readline($text) // '') =~ m{/dev/u?random\b};
     }
     return 0;
 }
