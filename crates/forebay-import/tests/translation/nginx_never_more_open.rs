@@ -616,7 +616,7 @@ fn redirects_of_a_map_close_nothing() {
             ("^/x/", "\"/y/{"),
         ] {
             let is_it = |route: &&str| route.contains(path) && route.contains(to);
-            assert!(routes(&toml).iter().any(|route| is_it(&route)), "{condition} {path}:\n{toml}");
+            assert!(routes(&toml).iter().any(is_it), "{condition} {path}:\n{toml}");
         }
         assert!(toml.contains("proxy =") && !toml.contains("403"), "{condition}:\n{toml}");
     }
