@@ -100,7 +100,14 @@ pub fn routes(
         None => Base::Root(root(cx, scope)),
     };
     let mut routes: Vec<DraftRoute> = Vec::new();
-    for (matcher, dir) in directories(cx, &base.matcher, &found) {
+    let found_directories = match &found {
+        // Forebay looks up the whole path of a `rewrite`.
+        Base::Root(root) if base.keys.get("rewrite").is_some() => {
+            vec![(base.matcher.clone(), root.clone())]
+        }
+        _ => directories(cx, &base.matcher, &found),
+    };
+    for (matcher, dir) in found_directories {
         let mut route = base.clone();
         route.matcher = matcher;
         route.keys.set("files", Table::default().with("root", dir));

@@ -658,3 +658,21 @@ fn a_condition_on_the_path_does_not_change_groups() {
         }
     }
 }
+
+#[test]
+fn files_of_a_new_path_are_below_the_whole_root() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
+    let root = dir.path().display();
+    for location in [
+        "location /a/ { rewrite ^/a/(.*)$ /x/$1 break; }",
+        "location /a/b/ { rewrite ^/a/(.*)$ /x/$1 break; }",
+        "location /a/ { if ($request_uri ~ ^/a/b) { rewrite ^/a/(.*)$ /x/$1 break; } }",
+    ] {
+        let toml = nginx(&format!("server {{ listen 8080; root {root}; {location} }}")).toml;
+        let all = routes(&toml);
+        let found = all.iter().find(|route| route.contains("/x/{rest}"));
+        let found = found.unwrap_or_else(|| panic!("{location}:\n{toml}"));
+        assert!(found.contains(&format!("files = \"{root}\"")), "{location}:\n{toml}");
+    }
+}
