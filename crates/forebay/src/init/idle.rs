@@ -66,7 +66,7 @@ impl IdleScripts {
         if skipped.contains(&ending) || !is_executable && !is_cgi {
             return;
         }
-        if !look.starts_with(file, b"#!") && !(is_cgi && is_executable) {
+        if !(look.starts_with(file, b"#!") || is_cgi && is_executable) {
             return;
         }
         self.first.get_or_insert_with(|| file.to_owned());
