@@ -470,7 +470,8 @@ fn slow_heads_and_clients_that_take_nothing_end_alone() {
         assert!(matches!(end, End::Finished(1..)), "{end:?}");
         assert!(String::from_utf8_lossy(&came).contains("408 "), "{came:x?}");
         assert_eq!(receive.received_reset().await.unwrap(), Some(0x10cu32.into()));
-        assert!(matches!(exchange_raw(&quic, &with("/", &[]), true).await, End::Finished(1..)));
+        let end = exchange_raw(&quic, &with("/", &[]), true).await;
+        assert!(matches!(end, End::Finished(1..)), "{end:?}");
     });
     forebay.stop();
 }

@@ -360,7 +360,11 @@ async fn answer_request(context: Rc<FrontContext>, Served { stream, open }: &Ser
         }
         // The stream has failed and was reset, or its connection has ended.
         Ok(_) => return None,
-        Err(_) => Err(Fault::client(408, "no request head").limited_by(Limit::Head)),
+        Err(_) => {
+            // Nothing that comes after an incomplete head is the rest of an upload.
+            stream.read_no_more();
+            Err(Fault::client(408, "no request head").limited_by(Limit::Head))
+        }
     };
     match outcome {
         Ok(Some(exchange)) => {
