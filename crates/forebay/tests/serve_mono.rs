@@ -94,6 +94,10 @@ fn bodies_arrive_exactly() {
 #[test]
 fn none_of_many_requests_fails() {
     over_all(|forebay| {
+        // Mono 6.8 initializes its encodings without a lock, and then fails if several first
+        // requests run at once. So the first one runs alone.
+        let first = "GET /hello.ashx?n=first HTTP/1.1\r\nHost: h\r\n\r\n";
+        assert_eq!(ask(&mut forebay.connect(), first), "hello first");
         thread::scope(|scope| {
             for client in 0..4 {
                 scope.spawn(move || {

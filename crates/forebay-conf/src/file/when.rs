@@ -27,11 +27,11 @@ pub struct When {
     /// Addresses or networks of clients, such as "10.0.0.0/8". "unix" matches the clients of a
     /// unix: socket.
     pub client: Option<At<OneOrMany<String>>>,
-    /// Countries of clients, such as "DE", by the databases in `geo` of [server]. An address whose
+    /// Countries of clients, such as "DE", by the databases in `geo` of `[server]`. An address whose
     /// country is unknown is in none of them.
     pub country: Option<At<OneOrMany<String>>>,
     /// Numbers of the autonomous systems of clients, such as 64496, by the databases in `geo` of
-    /// [server].
+    /// `[server]`.
     pub asn: Option<At<OneOrMany<u32>>>,
     /// "https" for clients that use TLS, "http" for all others.
     pub scheme: Option<At<Scheme>>,
