@@ -59,6 +59,7 @@ fn one(text: &str) -> Result<(u128, &str), String> {
         "h" => 3600 * NANOS,
         "d" => u128::from(DAY) * NANOS,
         "w" => 7 * u128::from(DAY) * NANOS,
+        "" if after.starts_with(' ') => return Err("has a blank before its unit".into()),
         "" => return Err("has no unit".into()),
         other => return Err(format!("has an unknown unit \"{other}\"")),
     };

@@ -226,3 +226,16 @@ pub fn reason(error: &std::io::Error) -> String {
         None => text,
     }
 }
+
+/// Returns what to do about a file that could not be read.
+pub fn advice(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => "correct the path",
+        std::io::ErrorKind::PermissionDenied => {
+            "make it readable for the user that Forebay runs as"
+        }
+        // The reason says it, as for a link that root does not follow.
+        std::io::ErrorKind::Other => "mend that, or name another file",
+        _ => "name another file",
+    }
+}

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Problem, reason};
+use crate::error::{Problem, advice, reason};
 use crate::files;
 use crate::source::{Secret, Sources};
 use crate::tree::{self, Tree};
@@ -176,7 +176,7 @@ fn content(span: &Range<usize>, path: &Path, typed: &str) -> Result<String, Prob
         return Err(Problem::new(span, "{file.PATH} has no path").help(help));
     }
     let read = files::read(path, LARGEST);
-    let bytes = read.map_err(|error| problem(&reason(&error)).help(help))?;
+    let bytes = read.map_err(|error| problem(&reason(&error)).help(advice(&error)))?;
     if bytes.len() as u64 > LARGEST {
         return Err(problem("it is larger than 64 KiB").help(help));
     }

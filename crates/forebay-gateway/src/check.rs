@@ -33,7 +33,7 @@ use forebay_workers::{AppSpec, Identity, Launcher, StartError};
 
 use crate::build::launch_of;
 use crate::explain::find_answer_on;
-use crate::separation::gives_up_root;
+use crate::separation::{gives_up_root, person_of};
 use crate::tls::SiteTls;
 
 /// Returns warnings about `plan`, if any. Fails with the errors that prevent the use of `plan` on
@@ -94,7 +94,12 @@ pub fn probe_interpreters(plan: &Plan) -> Result<(), ConfError> {
     let gateway = Identity::look_up("server", user.as_deref(), group.as_deref());
     let gateway = gateway.ok().flatten().filter(|_| is_root);
     let gateway = gateway.as_ref();
-    let wrong = plan.apps.iter().filter_map(|(name, app)| match definition(name, app) {
+    // Python does not find a module that its user may not read, but that is another fault.
+    let readable = plan.apps.iter().filter(|(name, app)| {
+        let person = person_of(&plan.server, app.user.as_deref(), app.group.as_deref());
+        person.is_none_or(|person| rights::unreadable(name, app, &person).is_none())
+    });
+    let wrong = readable.filter_map(|(name, app)| match definition(name, app) {
         Ok(Definition::Workers(spec)) => {
             spec.probe_interpreter(gateway).err().map(|error| finding(name, &error))
         }

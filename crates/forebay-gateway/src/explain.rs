@@ -210,16 +210,19 @@ fn routes(
     }
     let (facts, files) = facts(site, plan);
     let mut walk = Walk::new(&facts, site.encoded_slashes);
-    let mut current = 0;
+    let (mut current, mut selections) = (0, 0);
     loop {
-        match walk.next(request, 0)? {
-            Step::Route(at) => {
-                let route = &site.routes[at];
-                let line = format!("line {}: {}", route.line, conditions(&route.matcher));
-                text.item("route", line.as_bytes());
-                text.inherited(&route.inherited);
-                (text.answer.route, current) = (Some(at), at);
-            }
+        let step = walk.next(request, 0);
+        let (count, at) = walk.selections();
+        if count > selections {
+            selections = count;
+            let route = &site.routes[at];
+            let line = format!("line {}: {}", route.line, conditions(&route.matcher));
+            text.item("route", line.as_bytes());
+            text.inherited(&route.inherited);
+            (text.answer.route, current) = (Some(at), at);
+        }
+        match step? {
             Step::Rewritten | Step::Again(Lead::Rewrite) => {
                 text.item("rewrite", &[b"as ", request.target()].concat());
             }

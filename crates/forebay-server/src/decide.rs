@@ -114,8 +114,6 @@ pub struct IndexPath {
 /// What the caller of [`Walk::next`] has to do. The numbers are those of routes.
 #[derive(Debug)]
 pub enum Step {
-    /// This route takes the request. Later steps may still lead to another one.
-    Route(usize),
     /// The route has replaced the path that its origin gets.
     Rewritten,
     /// Ask the gate of this other route, which protects the resource under the name
@@ -173,7 +171,6 @@ enum Purpose {
 #[derive(Clone, Copy, Debug)]
 enum State {
     Select,
-    Selected,
     /// The rules of earlier routes are being applied.
     Rules,
     /// An earlier route answers instead.
@@ -182,7 +179,8 @@ enum State {
     Answering,
 }
 
-/// A walk over the routes of a site.
+/// A walk over the routes of a site. Most requests take one route, and no rule of another applies:
+/// what the other ones need is in `detour`.
 pub struct Walk<'s, R> {
     routes: &'s [R],
     /// Leaves out routes whose paths do not match. `None`: all routes are tried.
@@ -192,22 +190,30 @@ pub struct Walk<'s, R> {
     state: State,
     /// The first route that has not been tried.
     from: usize,
-    /// The route that takes the request.
+    /// The route that takes the request. Before the first one: no number of a route.
     at: usize,
+    /// Number of times that a route has taken the request, and the last such route. An earlier one
+    /// may since answer instead.
+    selections: (usize, usize),
+    /// True if the route answers instead of another one.
+    is_instead: bool,
+    restarts: usize,
+    detour: Option<Box<Detour>>,
+}
+
+#[derive(Default)]
+struct Detour {
     /// The rule that is being applied: the number of its route, and the name that it protects.
     rule: Option<(usize, Vec<u8>)>,
     /// Rules that remain to be applied.
     rules: IntoIter<(usize, Vec<u8>)>,
     lead: Option<IndexPath>,
-    /// True if the route answers instead of another one.
-    is_instead: bool,
     declined: Option<Fault>,
     /// Routes that must not run the requested file.
     kept_from: Vec<usize>,
     /// Routes whose rewrite or `fallback_to` was followed. A request follows each of them once.
     taken: Vec<usize>,
-    restarts: usize,
-    index: Option<Box<IndexWalk>>,
+    index: Option<IndexWalk>,
 }
 
 /// A walk over the routes before route `until`, for the path of the index file that this route
@@ -226,16 +232,11 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
             purpose: Purpose::Request,
             state: State::Select,
             from: 0,
-            at: 0,
-            rule: None,
-            rules: Vec::new().into_iter(),
-            lead: None,
+            at: usize::MAX,
+            selections: (0, 0),
             is_instead: false,
-            declined: None,
-            kept_from: Vec::new(),
-            taken: Vec::new(),
             restarts: 0,
-            index: None,
+            detour: None,
         }
     }
 
@@ -253,10 +254,26 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
     pub fn restart(&mut self) {
         self.state = State::Select;
         self.from = 0;
-        self.declined = None;
-        self.kept_from.clear();
-        self.index = None;
         self.is_instead = false;
+        if let Some(detour) = &mut self.detour {
+            detour.declined = None;
+            detour.kept_from.clear();
+            detour.index = None;
+        }
+    }
+
+    fn detour(&mut self) -> &mut Detour {
+        self.detour.get_or_insert_default()
+    }
+
+    /// The route that answers as far as the walk has come, unless none has taken the request.
+    pub fn route(&self) -> Option<&'s R> {
+        self.routes.get(self.at)
+    }
+
+    /// The number of times that a route has taken the request, with the number of the last one.
+    pub fn selections(&self) -> (usize, usize) {
+        self.selections
     }
 
     fn facts(&self, number: usize) -> &'s RouteFacts {
@@ -265,16 +282,16 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
 
     /// The name under which the rule of the last [`Step::Gate`] protects the resource.
     pub fn rule_name(&self) -> &[u8] {
-        self.rule.as_ref().map_or(b"", |(_, name)| name)
+        let rule = self.detour.as_ref().and_then(|detour| detour.rule.as_ref());
+        rule.map_or(b"", |(_, name)| name)
     }
 
-    /// Returns the next step. Fails if the request must be refused; the route of the last
-    /// [`Step::Route`] or [`Step::Gate`] refuses it. `second` is the current time in seconds.
+    /// Returns the next step. Fails if the request must be refused; [`Walk::route`] refuses it.
+    /// `second` is the current time in seconds.
     pub fn next(&mut self, request: &mut Request, second: u64) -> Result<Step, Fault> {
         match self.state {
-            State::Select => Ok(self.select(request)),
-            State::Selected => self.take(request, second),
-            State::Rules => self.apply_rules(request),
+            State::Select => self.select(request, second),
+            State::Rules => self.apply_rules(request, second),
             State::Instead => {
                 self.state = State::Admitted;
                 Ok(Step::Admit(Admission { at: self.at, is_asked: true, leads: false }))
@@ -285,30 +302,36 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
         }
     }
 
-    /// Finds the next route that takes the request.
-    fn select(&mut self, request: &mut Request) -> Step {
-        let until = self.index.as_ref().map_or(self.routes.len(), |index| index.until);
+    /// Lets the next route take the request.
+    fn select(&mut self, request: &mut Request, second: u64) -> Result<Step, Fault> {
+        let index = self.detour.as_ref().and_then(|detour| detour.index.as_ref());
+        let until = index.map_or(self.routes.len(), |index| index.until);
         let mut from = self.from;
         while let Some(at) = self.candidate(&request.path, from, until) {
             from = at + 1;
-            if !request.take(&self.facts(at).matcher) {
-                continue;
+            if request.take(&self.facts(at).matcher) && !self.leaves_out(at) {
+                self.at = at;
+                self.selections = (self.selections.0 + 1, at);
+                return self.take(request, second);
             }
-            let is_again = self.facts(at).only_rewrites && self.taken.contains(&at);
-            if self.kept_from.contains(&at) || is_again {
-                self.from = at + 1;
-                continue;
-            }
-            (self.at, self.state) = (at, State::Selected);
-            return Step::Route(at);
         }
-        let Some(index) = self.index.take() else {
-            return Step::End(self.declined.take().unwrap_or_else(no_route));
+        let detour = self.detour.as_mut();
+        let Some(index) = detour.and_then(|detour| detour.index.take()) else {
+            let declined = self.detour.as_mut().and_then(|detour| detour.declined.take());
+            return Ok(Step::End(declined.unwrap_or_else(no_route)));
         };
         // No earlier route answers for the index file, so its own route sends it.
         (self.at, self.from, self.state) = (index.until, index.until + 1, State::Admitted);
         request.restore_path(index.directory);
-        Step::Admit(Admission { at: self.at, is_asked: true, leads: false })
+        Ok(Step::Admit(Admission { at: self.at, is_asked: true, leads: false }))
+    }
+
+    /// True for a route that must not run the file, or that has rewritten the request before.
+    fn leaves_out(&self, at: usize) -> bool {
+        self.detour.as_ref().is_some_and(|detour| {
+            detour.kept_from.contains(&at)
+                || self.facts(at).only_rewrites && detour.taken.contains(&at)
+        })
     }
 
     /// The first route of `from..until` that may match the path.
@@ -347,8 +370,8 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
         if self.skips_redirect() {
             // But a gate of the redirect protects the file.
             let gate = facts.has_gate.then(|| (at, request.path.clone()));
-            self.rules = Vec::from_iter(gate).into_iter();
-            return self.apply_rules(request);
+            self.detour().rules = Vec::from_iter(gate).into_iter();
+            return self.apply_rules(request, second);
         }
         let mut rules = Vec::new();
         let mut is_rewritten = false;
@@ -361,10 +384,13 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
         if let Some(names) = &facts.names {
             rules.extend(self.rules_for(&names.of(request, second)?, request));
         }
-        self.rules = rules.into_iter();
-        self.lead =
-            facts.index.as_ref().and_then(|index| self.find_lead(&**index, request, second));
-        if is_rewritten { Ok(Step::Rewritten) } else { self.apply_rules(request) }
+        let index = facts.index.as_ref();
+        let lead = index.and_then(|index| self.find_lead(&**index, request, second));
+        if self.detour.is_some() || !rules.is_empty() || lead.is_some() {
+            let detour = self.detour();
+            (detour.rules, detour.lead) = (rules.into_iter(), lead);
+        }
+        if is_rewritten { Ok(Step::Rewritten) } else { self.apply_rules(request, second) }
     }
 
     /// Refuses a path with a disguised slash before a server that decides by the path, because that
@@ -493,13 +519,18 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
     /// True for a redirect during the walk for an index file. A redirect of `/index.html` to `/` is
     /// for clients that ask for `/index.html`, so it does not answer for `/`.
     fn skips_redirect(&self) -> bool {
-        self.index.is_some() && self.facts(self.at).redirects
+        self.is_for_index() && self.facts(self.at).redirects
+    }
+
+    /// True during the walk for an index file.
+    fn is_for_index(&self) -> bool {
+        self.detour.as_ref().is_some_and(|detour| detour.index.is_some())
     }
 
     /// Applies the rules, up to one whose gate must be asked, or that answers.
-    fn apply_rules(&mut self, request: &mut Request) -> Result<Step, Fault> {
-        loop {
-            if let Some((rule, name)) = self.rule.take() {
+    fn apply_rules(&mut self, request: &mut Request, second: u64) -> Result<Step, Fault> {
+        while let Some(detour) = &mut self.detour {
+            if let Some((rule, name)) = detour.rule.take() {
                 let facts = self.facts(rule);
                 if facts.keeps_from.contains(&self.at) {
                     return Err(kept_from_scripts());
@@ -510,13 +541,14 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
                     request.reroute(name);
                     request.take(&facts.matcher);
                     (self.at, self.state, self.is_instead) = (rule, State::Instead, true);
-                    self.lead = None;
+                    self.detour().lead = None;
                     return Ok(Step::Instead(rule));
                 }
             }
-            let Some((rule, name)) = self.rules.next() else { break };
+            let detour = self.detour();
+            let Some((rule, name)) = detour.rules.next() else { break };
             let is_internal = is_index_of(&request.path, &name);
-            self.rule = Some((rule, name));
+            detour.rule = Some((rule, name));
             if self.facts(rule).has_gate {
                 self.check_slashes(self.facts(rule), request)?;
                 return Ok(Step::Gate { rule, is_internal });
@@ -524,10 +556,11 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
         }
         if self.skips_redirect() {
             self.state = State::Select;
-            return Ok(self.select(request));
+            return self.select(request, second);
         }
         self.state = State::Admitted;
-        let leads = self.lead.is_some() || self.facts(self.at).only_rewrites;
+        let has_lead = self.detour.as_ref().is_some_and(|detour| detour.lead.is_some());
+        let leads = has_lead || self.facts(self.at).only_rewrites;
         Ok(Step::Admit(Admission { at: self.at, is_asked: false, leads }))
     }
 
@@ -542,13 +575,15 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
                 return Err(Fault::client(403, why));
             }
             if facts.only_rewrites {
-                self.taken.push(self.at);
+                let at = self.at;
+                self.detour().taken.push(at);
                 rewrite_request(&target(to, request), request, self.encoded_slashes)?;
                 self.begin_again()?;
                 return Ok(Step::Again(Lead::Rewrite));
             }
         }
-        let Some(IndexPath { path, is_script }) = self.lead.take() else {
+        let lead = self.detour.as_mut().and_then(|detour| detour.lead.take());
+        let Some(IndexPath { path, is_script }) = lead else {
             self.state = State::Answering;
             return Ok(Step::Answer(self.at));
         };
@@ -556,7 +591,8 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
         request.reroute(path);
         self.begin_again()?;
         if !is_script {
-            self.index = Some(Box::new(IndexWalk { until: self.at, directory }));
+            let until = self.at;
+            self.detour().index = Some(IndexWalk { until, directory });
         }
         Ok(Step::Again(Lead::Index))
     }
@@ -565,7 +601,8 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
     /// no other route may answer.
     pub fn declined(&mut self, request: &mut Request, fault: Fault) -> Result<Declined, Fault> {
         let facts = self.facts(self.at);
-        let is_new = |_: &&Rewrite| !self.taken.contains(&self.at);
+        let taken = self.detour.as_ref().map_or(&[][..], |detour| &detour.taken);
+        let is_new = |_: &&Rewrite| !taken.contains(&self.at);
         let fallback_to = facts.fallback_to.as_ref().filter(is_new);
         // A route for the suffix `.php` also matches the path `/x.php/y`. If the script `/x.php`
         // does not exist, later routes may answer.
@@ -573,20 +610,21 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
             || facts.fallback
             || facts.matcher.is_by_segment(&request.path)
             // The index file exists, so a route that misses it has another directory.
-            || self.index.is_some() && fallback_to.is_some();
+            || self.is_for_index() && fallback_to.is_some();
         let is_open = is_for_below || fallback_to.is_some();
         if !fault.is_declined() || self.is_instead || !is_open {
             return Err(fault);
         }
         if fault.is_kept_from_scripts {
-            self.kept_from.extend_from_slice(&facts.keeps_from);
+            self.detour().kept_from.extend_from_slice(&facts.keeps_from);
         }
         let Some(to) = fallback_to.filter(|_| !is_for_below) else {
-            self.declined = Some(fault);
+            self.detour().declined = Some(fault);
             self.state = State::Select;
             return Ok(Declined::Below);
         };
-        self.taken.push(self.at);
+        let at = self.at;
+        self.detour().taken.push(at);
         let target = target(to, request);
         if to.has_query {
             rewrite_request(&target, request, self.encoded_slashes)?;

@@ -30,6 +30,9 @@ pub async fn try_routes<'s>(
 ) -> Result<&'s Route, Fault> {
     loop {
         let step = walk.next(&mut exchange.request, stream.thread().second());
+        if let Some(route) = walk.route() {
+            *answering = Some(route);
+        }
         let step = step.inspect_err(|_| {
             // The refusal has the fields and the page of the route that refuses.
             if let Some(route) = answering {
@@ -37,8 +40,7 @@ pub async fn try_routes<'s>(
             }
         });
         match step? {
-            Step::Route(at) | Step::Instead(at) => *answering = Some(&site.routes[at]),
-            Step::Rewritten | Step::Again(_) => {}
+            Step::Rewritten | Step::Instead(_) | Step::Again(_) => {}
             Step::Gate { rule, is_internal } => {
                 let route = &site.routes[rule];
                 // Box the future. Otherwise each connection, even an idle connection, reserves
@@ -51,7 +53,6 @@ pub async fn try_routes<'s>(
             Step::Admit(admission) => {
                 let at = admission.at;
                 let route = &site.routes[at];
-                *answering = Some(route);
                 if destination::is_written(&exchange.request, route)
                     && !Box::pin(destination::admit(exchange, site, at)).await?
                 {

@@ -2,7 +2,7 @@
 
 use crate::executable;
 use forebay_process::cgroup::CgroupLimits;
-use forebay_process::{Identity, Person, ProcessLimits, Refusal, Right, StartError};
+use forebay_process::{Identity, Person, ProcessLimits, Refusal, StartError};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -110,15 +110,8 @@ impl AppSpec {
     pub fn refusal(&self, person: &Person) -> Option<StartError> {
         let interpreter = self.kind.interpreter();
         let place = (&*self.env, self.kind.dir());
-        let refused = executable::refusal(person, &interpreter, place);
-        let (key, refused) = match &self.kind {
-            Kind::Psgi { file, .. } if refused.is_none() => {
-                (&["file"] as &[_], person.refusal(file, Right::Read))
-            }
-            _ => (self.kind.interpreter_key(), refused),
-        };
-        let Refusal { message, help, .. } = refused?;
-        Some(StartError::new(&self.name, message).at(key).help(help))
+        let Refusal { message, help, .. } = executable::refusal(person, &interpreter, place)?;
+        Some(StartError::new(&self.name, message).at(self.kind.interpreter_key()).help(help))
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::path::file;
 use super::value::required;
 use super::{Context, Resolution};
-use crate::error::{Problem, reason};
+use crate::error::{Problem, advice, reason};
 use crate::file::{self, At, BoolOr};
 use crate::files;
 use crate::plan::{Listing, ListingPart, ListingTemplate, ListingValue};
@@ -69,7 +69,7 @@ impl Mistake {
 /// UTF-8.
 fn read(path: &Path) -> Result<String, Mistake> {
     let bytes = files::read(path, LARGEST as u64)
-        .map_err(|error| Mistake::new(reason(&error), "make it readable"))?;
+        .map_err(|error| Mistake::new(reason(&error), advice(&error)))?;
     if bytes.len() > LARGEST {
         let next = "a template has at most 256 KiB: link to large pictures and styles";
         return Err(Mistake::new("it is too large", next));

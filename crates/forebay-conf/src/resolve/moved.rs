@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::path;
 use super::{Context, Resolution};
-use crate::error::{Problem, reason};
+use crate::error::{Problem, advice, reason};
 use crate::file::{self, At};
 use crate::files;
 use crate::plan::{Moved, MovedEntries, MovedPages};
@@ -68,14 +68,14 @@ fn is_redirect(status: u16) -> bool {
 }
 
 fn read(file: &Path, typed: &At<String>) -> Resolution<String> {
-    let problem = |why: &str| {
-        Problem::new(&typed.span, format!("cannot read {}: {why}", file.display())).help(FORM)
-    };
-    let bytes = files::read(file, LARGEST).map_err(|error| problem(&reason(&error)))?;
+    let problem =
+        |why: &str| Problem::new(&typed.span, format!("cannot read {}: {why}", file.display()));
+    let bytes = files::read(file, LARGEST)
+        .map_err(|error| problem(&reason(&error)).help(advice(&error)))?;
     if bytes.len() as u64 > LARGEST {
-        return Err(problem("it is larger than 16 MiB"));
+        return Err(problem("it is larger than 16 MiB").help(FORM));
     }
-    String::from_utf8(bytes).map_err(|_| problem("it is not text in UTF-8"))
+    String::from_utf8(bytes).map_err(|_| problem("it is not text in UTF-8").help(FORM))
 }
 
 /// The decoded path and the query of an old address, and the new address.

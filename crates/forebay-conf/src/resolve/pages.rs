@@ -8,7 +8,7 @@ use super::path::{file, path};
 use super::peer::clients;
 use super::value::{is_token, method, optional_time, required, text};
 use super::{Context, Resolution};
-use crate::error::{Problem, reason};
+use crate::error::{Problem, advice, reason};
 use crate::file::{self, At, BoolOr, OneOrMany, TextOr};
 use crate::files;
 use crate::plan::{
@@ -77,7 +77,7 @@ fn page(context: &Context<'_>, typed: &At<String>) -> Resolution<Page> {
     let problem =
         |why: String| Problem::new(&typed.span, format!("cannot use {}: {why}", path.display()));
     let bytes = files::read(&path, LARGEST)
-        .map_err(|error| problem(reason(&error)).help("make it readable"))?;
+        .map_err(|error| problem(reason(&error)).help(advice(&error)))?;
     if bytes.len() as u64 > LARGEST {
         return Err(problem("it is too large".to_owned())
             .help("a page has at most 1 MiB: link to large pictures"));

@@ -8,7 +8,7 @@ use super::path::path;
 use super::peer;
 use super::value::text;
 use super::{Context, Resolution};
-use crate::error::Problem;
+use crate::error::{Problem, advice, reason};
 use crate::file::At;
 use crate::files;
 use crate::plan::{
@@ -41,7 +41,7 @@ pub(super) fn proxies(
                         )
                     };
                     let bytes = files::read(path, MAX_LIST_BYTES)
-                        .map_err(|error| wrong(error.to_string()))?;
+                        .map_err(|error| wrong(reason(&error)).help(advice(&error)))?;
                     if bytes.len() as u64 > MAX_LIST_BYTES {
                         return Err(wrong("it is larger than 1 MiB".into()));
                     }

@@ -9,7 +9,7 @@ use super::peer::{host, listen, socket_address};
 use super::store::store;
 use super::value::{no_control, size, size_or_unlimited, text, time, time_above_zero, within};
 use super::{Context, Resolution};
-use crate::error::{Problem, reason};
+use crate::error::{Problem, advice, reason};
 use crate::file::{self, At, NumberOrText, OneOrMany};
 use crate::files;
 use crate::plan::{CacheDisk, Geo, HostPattern, Limits, Listen, Server, SocketAccess, Timeouts};
@@ -57,7 +57,7 @@ pub(super) fn geo(context: &Context<'_>, typed: &file::Server) -> Resolution<Opt
         let path = existing_file(context, item)?;
         let bytes = files::read(&path, MAX_SIZE).map_err(|error| {
             Problem::new(&item.span, format!("cannot read {}: {}", path.display(), reason(&error)))
-                .help("check its permissions")
+                .help(advice(&error))
         })?;
         Ok((path.display().to_string(), bytes))
     };

@@ -2,10 +2,10 @@
 //! themselves: `check` usually runs as root, who may do everything.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use forebay_conf::{Action, Address, Finding, Listen, Plan, Server, Upstream};
-use forebay_origin::apps::definition::{Definition, asgi_interpreter, definition};
+use forebay_conf::{Action, Address, App, AppKind, Finding, Listen, Plan, Server, Upstream};
+use forebay_origin::apps::definition::{Definition, asgi_interpreter, definition, module_files};
 use forebay_workers::{Person, Refusal, Right, StartError};
 
 use crate::directories::{directories, is_made_by_root};
@@ -43,9 +43,18 @@ fn routes(plan: &Plan) -> impl Iterator<Item = (Vec<String>, &forebay_conf::Rout
     })
 }
 
-/// The roots of `files` and their indexes: the most that can be known without a request.
+/// The files that close routes, and the roots of `files` and their indexes: the most that can be
+/// known without a request.
 fn of_files(plan: &Plan, gateway: &Person) -> Vec<Finding> {
     let of_route = |(mut key, route): (Vec<String>, &forebay_conf::Route)| {
+        if let Some(closed) = &route.maintenance
+            && let Some(file) = &closed.while_exists
+            && let Some(refused) = gateway.refusal(file.parent()?, Right::Run)
+        {
+            // A file that the gateway cannot see does not close the route.
+            key.extend(words(&["maintenance", "while_exists"]));
+            return Some(warning(key, refused));
+        }
         let Action::Files(files) = &route.action else { return None };
         let indexes = files.index.iter().map(|name| files.root.join(name));
         let root = gateway.refusal(&files.root, Right::Run);
@@ -157,7 +166,7 @@ fn of_programs(plan: &Plan) -> Vec<Finding> {
                 spec.refusal(&person).or_else(|| asgi_interpreter(name, app)?.refusal(&person))
             }
         };
-        let error: StartError = refused?;
+        let error: StartError = refused.or_else(|| unreadable(name, app, &person))?;
         let key = ["app", name].into_iter().chain(error.key().iter().copied());
         Some(Finding {
             key: key.map(str::to_owned).collect(),
@@ -173,6 +182,28 @@ fn of_programs(plan: &Plan) -> Vec<Finding> {
         Some(warning(key, refused))
     };
     plan.apps.iter().filter_map(of_app).chain(routes(plan).filter_map(of_route)).collect()
+}
+
+/// Returns the error for the first file or directory that an application of the right kind reads
+/// before it can answer, and that its user may not read.
+pub(super) fn unreadable(name: &str, app: &App, person: &Person) -> Option<StartError> {
+    let (key, read): (&[&str], Vec<PathBuf>) = match &app.kind {
+        AppKind::Wsgi { module, dir, .. } | AppKind::Asgi { module, dir, .. } => {
+            // Python lists the directory to find modules in it.
+            let listed = (!module.starts_with('/')).then(|| dir.clone());
+            (&["module"], listed.into_iter().chain(module_files(module, dir)).collect())
+        }
+        AppKind::Psgi { file } | AppKind::Rack { file, .. } => (&["file"], vec![file.clone()]),
+        AppKind::ModPerl { preload, .. } | AppKind::PerlCgi { preload, .. } => {
+            let files = preload.iter().filter(|item| item.starts_with('/'));
+            (&["preload"], files.map(PathBuf::from).collect())
+        }
+        AppKind::Mono { dir, .. } => (&["dir"], vec![dir.clone()]),
+        _ => return None,
+    };
+    let Refusal { message, help, .. } =
+        read.iter().find_map(|path| person.refusal(path, Right::Read))?;
+    Some(StartError::new(name, message).at(key).help(help))
 }
 
 /// Warns about programs that run as the user of the gateway, and about applications that share a

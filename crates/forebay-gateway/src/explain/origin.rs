@@ -20,7 +20,7 @@ use forebay_origin::apps::worker::Target;
 use forebay_origin::files::{FileAnswer, FileResolver, MediaTypes, location_with_slash};
 use forebay_origin::moved::new_address;
 use forebay_origin::respond::location;
-use forebay_origin::scripts::cgi::{PASSED, no_script};
+use forebay_origin::scripts::cgi::{PASSED, no_script, obstacle};
 use forebay_origin::scripts::interpreter::{Languages, first_line};
 use forebay_origin::scripts::warm::Runner;
 use forebay_upstream::ajp::append_head as append_packet;
@@ -33,7 +33,7 @@ use forebay_wire::ajp13::{Attribute, RequestHead, parse_request};
 use forebay_wire::cgi::{self, Sink};
 use forebay_wire::http1::{KnownField, RequestFraming};
 use forebay_wire::{scgi, uwsgi};
-use forebay_workers::Right;
+use forebay_workers::{Person, Right};
 
 use super::Explanation;
 use crate::separation::{gateway_person, person_of};
@@ -60,12 +60,29 @@ pub(super) fn origin(
             let resolver = resolver.expect("a files route has a resolver");
             files(settings, resolver, request, text)
         }
-        Action::Cgi(settings) => script_of_cgi(route, settings, request, text),
-        Action::Fastcgi(settings) => script_of_fastcgi(settings, request, text),
-        Action::AppServer(settings) => variables_of_server(settings, request, text),
-        Action::Ajp(settings) => ajp(settings, request, text),
+        Action::Cgi(settings) => {
+            let person =
+                person_of(&plan.server, settings.user.as_deref(), settings.group.as_deref());
+            script_of_cgi(route, settings, person.as_ref(), request, text)
+        }
+        Action::Fastcgi(settings) => {
+            let found = script_of_fastcgi(settings, request, text);
+            sockets(plan, &settings.upstream, text);
+            found
+        }
+        Action::AppServer(settings) => {
+            let found = variables_of_server(settings, request, text);
+            sockets(plan, &settings.upstream, text);
+            found
+        }
+        Action::Ajp(settings) => {
+            let found = ajp(settings, request, text);
+            sockets(plan, &settings.upstream, text);
+            found
+        }
         Action::Proxy(settings) => {
             proxy(settings, request, text);
+            sockets(plan, &settings.upstream, text);
             Ok(())
         }
         Action::App(name) if running::listens(&plan.apps[name]) => {
@@ -73,11 +90,12 @@ pub(super) fn origin(
         }
         Action::App(name) => {
             let app = &plan.apps[name];
+            let person = person_of(&plan.server, app.user.as_deref(), app.group.as_deref());
             let (script, variables, runner) = match Target::of(app, route) {
                 Target::Scripts(scripts) => {
                     let (script, mut variables) = find_script(&scripts, request)?;
                     replace(&mut variables, &env_of_requests(app));
-                    let runner = runner(name, app, &script)?;
+                    let runner = runner(name, app, &script, person.as_ref())?;
                     (script, variables, runner)
                 }
                 Target::Mount(mount) => {
@@ -88,7 +106,6 @@ pub(super) fn origin(
             };
             text.item("origin", format!("app {name}: {runner}").as_bytes());
             text.item("script", script.as_os_str().as_bytes());
-            let person = person_of(&plan.server, app.user.as_deref(), app.group.as_deref());
             if let Some(refused) = person.and_then(|person| person.refusal(&script, Right::Read)) {
                 text.item("refused", refused.message.as_bytes());
             }
@@ -185,7 +202,7 @@ fn environment(app: &App, text: &mut Explanation) {
 
 /// Returns a text that names the kind of process that runs an application's script, and says why.
 /// Returns a fault if no process may run the script.
-fn runner(name: &str, app: &App, script: &Path) -> Result<String, Fault> {
+fn runner(name: &str, app: &App, script: &Path, person: Option<&Person>) -> Result<String, Fault> {
     let Ok(Definition::Scripts(spec)) = definition(name, app) else {
         return Ok(format!("a worker of [app.{name}]"));
     };
@@ -195,8 +212,33 @@ fn runner(name: &str, app: &App, script: &Path) -> Result<String, Fault> {
     match spec.warm.runner(script, &language) {
         Runner::Perl => Ok(format!("a worker of [app.{name}] for Perl{line}")),
         Runner::Python => Ok(format!("a worker of [app.{name}] for Python{line}")),
-        Runner::Process => Ok(format!("a process for the request{line}")),
+        Runner::Process => {
+            check_run(script, person)?;
+            Ok(format!("a process for the request{line}"))
+        }
         Runner::Nobody => Err(unmarked(script)),
+    }
+}
+
+/// Returns the fault with which a script answers that nobody, or not this user, may run.
+fn check_run(script: &Path, person: Option<&Person>) -> Result<(), Fault> {
+    if let Some(fault) = obstacle(script) {
+        return Err(fault);
+    }
+    let refused = person.and_then(|person| person.refusal(script, Right::Run));
+    refused.map_or(Ok(()), |refused| Err(Fault::app(403, refused.message)))
+}
+
+/// Appends what keeps the gateway from the Unix sockets of backends.
+fn sockets(plan: &Plan, upstream: &Upstream, text: &mut Explanation) {
+    let Some(gateway) = gateway_person(&plan.server) else { return };
+    for address in upstream.addresses() {
+        let Address::Unix(path) = address else { continue };
+        let refused = gateway.refusal(path, Right::Write);
+        if let Some(refused) = refused.filter(|_| path.exists()) {
+            let message = refused.message.replace(" may not write to ", " may not connect to ");
+            text.item("refused", message.as_bytes());
+        }
     }
 }
 
@@ -233,6 +275,7 @@ fn content_length(request: &Request) -> Option<u64> {
 fn script_of_cgi(
     route: &Route,
     settings: &Cgi,
+    person: Option<&Person>,
     request: &Request,
     text: &mut Explanation,
 ) -> Result<(), Fault> {
@@ -245,6 +288,7 @@ fn script_of_cgi(
     };
     text.item("origin", b"cgi: a process for the request");
     text.item("script", script.as_os_str().as_bytes());
+    check_run(&script, person)?;
     for name in PASSED {
         if let Some(value) = std::env::var_os(name) {
             variables.variable(name.as_bytes(), value.as_bytes());

@@ -275,7 +275,7 @@ fn certified(
     let loaded = provider.key_provider.load_private_key(private_key("key", key)?);
     let loaded = loaded.map_err(|error| TlsError {
         key: "key",
-        message: format!("the key in {} cannot be used: {}", key.display(), words(&error)),
+        message: format!("the key in {} cannot be used: {}", key.display(), key_words(&error)),
         help: "keys are ECDSA (P-256, P-384, P-521), Ed25519 or RSA (2048 bits and more)".into(),
     })?;
     if !has_cipher_for(provider, loaded.as_ref()) {
@@ -324,6 +324,15 @@ pub fn certificates(
     }
 }
 
+/// Says what is wrong with a private key. The library has no error of its own for a key of another
+/// kind, such as one on the curve secp256k1.
+fn key_words(error: &Error) -> String {
+    match error {
+        Error::General(_) => "it is damaged, or of a kind that no browser accepts".into(),
+        error => words(error),
+    }
+}
+
 /// Says what is wrong with a file in PEM, without the names of the library.
 fn pem_words(error: &pem::Error) -> &'static str {
     match error {
@@ -367,7 +376,7 @@ fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
         Ok(bytes) => Ok(bytes),
         Err(error) => Err(fail(
             format!("cannot read {}: {error}", path.display()),
-            "check its path and its permissions",
+            forebay_conf::advice(&error),
         )),
     }
 }

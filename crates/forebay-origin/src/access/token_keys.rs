@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use forebay_conf::{Jwt, JwtKeys, files};
+use forebay_conf::{Jwt, JwtKeys, advice, files};
 use jsonwebtoken::jwk::{
     AlgorithmParameters, EllipticCurve, Jwk, JwkSet, KeyOperations, PublicKeyUse,
 };
@@ -45,7 +45,7 @@ impl KeyError {
     /// Returns advice for the administrator.
     pub fn advice(&self) -> &'static str {
         match self.reason {
-            Reason::Io(_) => "make it readable for the user that Forebay runs as",
+            Reason::Io(ref error) => advice(error),
             Reason::TooLarge | Reason::TooMany => "keep only the keys of the issuer in the file",
             Reason::Private => {
                 "only the issuer needs the private key: write the public one with `openssl pkey \

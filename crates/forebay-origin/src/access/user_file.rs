@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use forebay_conf::files;
+use forebay_conf::{advice, files};
 
 /// Maximum size of a file in bytes: some ten thousand users. While a thread reads the file, the
 /// thread's requests wait, and so do other threads that need the file.
@@ -32,7 +32,7 @@ impl UsersError {
     /// Returns advice for the administrator.
     pub fn advice(&self) -> &'static str {
         match self {
-            Self::Io(..) => "make it readable for the user that Forebay runs as",
+            Self::Io(_, error) => advice(error),
             Self::NotRegular(_) => "put a regular file there, as htpasswd or htdigest writes it",
             Self::TooLarge(_) => "it is not a user file, or has too many users",
             Self::Line(..) => {

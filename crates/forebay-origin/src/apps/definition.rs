@@ -278,7 +278,7 @@ pub fn env_of_requests(plan: &conf::App) -> BTreeMap<String, String> {
 }
 
 /// Returns the two files in `dir` that can contain the module of `module:callable`.
-fn module_files(module: &str, dir: &Path) -> Vec<PathBuf> {
+pub fn module_files(module: &str, dir: &Path) -> Vec<PathBuf> {
     if let Some((file, _)) = module.rsplit_once(':').filter(|_| module.starts_with('/')) {
         return vec![file.into()];
     }

@@ -79,7 +79,7 @@ impl Gates<'_> {
         let mut end = WalkEnd::NoOrigin;
         loop {
             match walk.next(&mut exchange.request, second)? {
-                Step::Route(_) | Step::Rewritten | Step::Again(_) => {}
+                Step::Rewritten | Step::Again(_) => {}
                 Step::Gate { rule: number, .. } | Step::Admit(Admission { at: number, .. }) => {
                     if !self.ask(exchange, number).await? {
                         return Ok(WalkEnd::Answered);

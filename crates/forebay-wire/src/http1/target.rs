@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 
 use crate::Span;
 
-use super::chars::is_target;
+use super::chars::{is_target, position};
 
 /// Form of a request target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,7 +86,7 @@ pub(crate) fn is_host(host: &[u8]) -> bool {
             Some(end) => (&host[..=end], &host[end + 1..]),
             None => return false,
         },
-        _ => host.split_at(host.iter().position(|&b| b == b':').unwrap_or(host.len())),
+        _ => host.split_at(position(b':', host).unwrap_or(host.len())),
     };
     let name_fits = match name {
         [b'[', inner @ .., b']'] => is_ipv6(inner),

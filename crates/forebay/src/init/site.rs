@@ -214,7 +214,7 @@ fn report(chosen: &Chosen<'_>, others: &[Detected], file: &Path, existed: bool) 
         .map(|note| format!("note: the site refuses more than Apache: {}", quote::line(note)));
     lines.extend(refused);
     lines.extend(
-        refusals.lost.iter().map(|line| format!("note: without a route: {}", quote::line(line))),
+        refusals.lost.iter().map(|line| format!("note: not translated: {}", quote::line(line))),
     );
     if refusals.refuses_all {
         lines.push("note: one route refuses all requests; replace it before you serve".to_owned());

@@ -173,6 +173,10 @@ fn what_the_serving_user_is_refused_is_said() {
         fs::write(dir.join(name), "#!/bin/sh\n").unwrap();
         mode(&dir.join(name), of_file);
     }
+    for name in ["private/shop.py", "open/shop.py", "open/config.ru"] {
+        fs::write(dir.join(name), "").unwrap();
+        mode(&dir.join(name), 0o600);
+    }
     for (name, text) in [("open/gunicorn", "#!PRIVATE/python\n"), ("open/app.psgi", "1")] {
         fs::write(dir.join(name), text.replace("PRIVATE", dir.join("private").to_str().unwrap()))
             .unwrap();
@@ -191,7 +195,20 @@ fn what_the_serving_user_is_refused_is_said() {
         ("", "[[site.route]]\nfiles = \"open\"\n".to_owned(), "nobody may not read "),
         ("", "[[site.route]]\nfiles = \"open/closed\"\n".to_owned(), "open/closed"),
         ("", app("kind = \"python-cgi\"\ndir = \"open\"\npython = \"private/python\""), &private),
-        ("", app("kind = \"wsgi\"\nmodule = \"json:app\"\ndir = \"private\""), "private"),
+        ("", app("kind = \"wsgi\"\nmodule = \"shop:app\"\ndir = \"private\""), "nobody may not enter "),
+        ("", app("kind = \"asgi\"\nmodule = \"shop:app\"\ndir = \"private\""), "nobody may not enter "),
+        ("", app("kind = \"wsgi\"\nmodule = \"shop:app\"\ndir = \"open\""), "open/shop.py"),
+        ("", app("kind = \"asgi\"\nmodule = \"shop:app\"\ndir = \"open\""), "open/shop.py"),
+        ("", app("kind = \"rack\"\nfile = \"open/config.ru\""), "open/config.ru"),
+        ("", app("kind = \"psgi\"\nfile = \"open/config.ru\""), "open/config.ru"),
+        ("", app("kind = \"mono\"\ndir = \"private\""), "nobody may not enter "),
+        (
+            "",
+            "[[site.route]]\nmaintenance = { page = \"open/gunicorn\", while_exists = \"private/closed\" }\n\
+             respond = \"a\"\n"
+                .to_owned(),
+            "nobody may not enter ",
+        ),
         (
             "",
             app("kind = \"command\"\nrun = [\"private/python\", \"{socket}\"]\nspeaks = \"http\""),
@@ -247,6 +264,54 @@ fn what_the_serving_user_is_refused_is_said() {
             Command::new(env!("CARGO_BIN_EXE_forebay")).args(["doctor", file]).output().unwrap();
         let said = String::from_utf8(doctor.stdout).unwrap();
         assert!(said.contains(expected), "{expected}\n{text}\n{said}");
+        assert!(!error.contains("there is no module"), "{text}\n{error}");
+    }
+}
+
+/// `explain` by root answers for a script and for a socket as `serve` will.
+#[test]
+fn explain_judges_scripts_and_sockets_as_their_users() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().canonicalize().unwrap();
+    mode(&dir, 0o755);
+    for (name, of_file) in [("no-bit.sh", 0o644), ("own.sh", 0o700), ("all.sh", 0o755)] {
+        fs::write(dir.join(name), "#!/bin/sh\n").unwrap();
+        mode(&dir.join(name), of_file);
+    }
+    let _listener = UnixListener::bind(dir.join("php.sock")).unwrap();
+    mode(&dir.join("php.sock"), 0o600);
+    let file = dir.join("site.toml");
+    let to = "{ to = \"unix:php.sock\", mount = \"\" }";
+    let text = format!(
+        "[server]\nuser = \"nobody\"\n[[site]]\nlisten = \"127.0.0.1:8080\"\n[[site.route]]\npath = \
+         \"/cgi/*\"\ncgi = \".\"\n[[site.route]]\npath = \"/bin/*\"\napp = \"x\"\n[[site.route]]\npath = \
+         \"/fastcgi\"\nfastcgi = {to}\n[[site.route]]\npath = \"/scgi\"\nscgi = {to}\n[[site.route]]\npath = \
+         \"/uwsgi\"\nuwsgi = {to}\n[[site.route]]\npath = \"/proxy\"\nproxy = \"unix:php.sock\"\n[app.x]\n\
+         kind = \"cgi-bin\"\ndir = \".\"\n"
+    );
+    fs::write(&file, text).unwrap();
+    let explain = |path: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        command.args(["explain", file.to_str().unwrap(), &format!("http://127.0.0.1:8080{path}")]);
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    for start in ["/cgi", "/bin"] {
+        for (name, expected) in [
+            ("no-bit.sh", Some("403 cannot run ")),
+            ("own.sh", Some("403 nobody may not run ")),
+            ("all.sh", None),
+        ] {
+            let said = explain(&format!("{start}/{name}"));
+            assert!(said.contains(expected.unwrap_or("SCRIPT_NAME")), "{start}/{name}\n{said}");
+            assert_eq!(said.contains("403 "), expected.is_some(), "{start}/{name}\n{said}");
+        }
+    }
+    for path in ["/fastcgi", "/scgi", "/uwsgi", "/proxy"] {
+        let said = explain(path);
+        assert!(said.contains("nobody may not connect to "), "{path}\n{said}");
     }
 }
 
