@@ -532,6 +532,9 @@ impl Lead {
         if let Some(disk) = &self.store.disk {
             self.remove_other(disk, stored, replaced);
         }
+        // A removal from now on cancels the job of the spill, so the rest needs no lock: a slow disk
+        // would make the requests of all threads wait.
+        drop(fetches);
         spill.finish(&self.key, stored);
     }
 

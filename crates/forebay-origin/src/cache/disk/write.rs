@@ -88,7 +88,8 @@ impl DiskShared {
         state.index.release(blocks);
     }
 
-    /// Gives a complete file its name, unless its reply was removed in the meantime.
+    /// Gives a complete file its name, unless its reply was removed in the meantime. The disk may be
+    /// slow, so the file gets its name without the lock, and loses it again if a removal came.
     pub(super) fn publish(
         &self,
         directory: &Directory,
@@ -96,21 +97,24 @@ impl DiskShared {
         facts: EntryFacts,
         temporary: &TemporaryFile,
     ) {
-        let mut state = self.lock();
-        state.index.release(facts.blocks);
-        if state.writing.remove(&job).is_none() {
-            drop(state);
-            return directory.discard(temporary);
-        }
-        if let Err(error) = directory.publish(temporary, &name) {
-            drop(state);
+        let is_removed = !self.lock().writing.contains_key(&job);
+        let outcome = if is_removed { Ok(()) } else { directory.publish(temporary, &name) };
+        if is_removed || outcome.is_err() {
+            self.abandon(job, facts.blocks);
             directory.discard(temporary);
-            return self.report("name a file", &error);
+            return outcome.unwrap_or_else(|error| self.report("name a file", &error));
         }
         // The rename has changed the `ctime` of the file, on which its identity depends. So compute
         // the identity only now.
         let found = (facts.verified != 0).then(|| fstat(&temporary.file).ok()).flatten();
         let verified = found.map_or(0, |found| self.identities.of(&found));
+        let mut state = self.lock();
+        state.index.release(facts.blocks);
+        if state.writing.remove(&job).is_none() {
+            // If a later reply has taken the name since, the next read finds nothing.
+            drop(state);
+            return directory.remove(&name);
+        }
         let displaced = state.index.insert(name, EntryFacts { verified, ..facts });
         drop(state);
         if let Some(displaced) = displaced {
