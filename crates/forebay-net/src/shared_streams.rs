@@ -130,6 +130,11 @@ impl<S: SharedStream> SharedStreams<S> {
         self.list.borrow().clone()
     }
 
+    /// Returns true if `is_wanted` is true for a stream.
+    pub fn any(&self, is_wanted: impl Fn(&S) -> bool) -> bool {
+        self.list.borrow().iter().any(|stream| is_wanted(stream))
+    }
+
     /// Returns true if there are no streams.
     pub fn is_empty(&self) -> bool {
         self.list.borrow().is_empty()

@@ -14,14 +14,15 @@
 
 use std::cell::Cell;
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use rustix::net::Shutdown;
+use rustix::net::{SendFlags, Shutdown};
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
@@ -51,13 +52,22 @@ pub struct Socket {
     /// True if the readiness was cleared without a read. The next read must then call `recv`
     /// without waiting for readiness.
     is_unread: Cell<bool>,
+    /// True if bytes were read since the last call of [`Socket::acknowledge`].
+    is_unacknowledged: Cell<bool>,
+    /// See [`Socket::set_farewell`].
+    farewell: Cell<&'static [u8]>,
 }
 
-/// A connection that is detached from its thread, to be passed to another thread.
-pub enum Detached {
-    /// TCP.
+/// A connection that is detached from its thread, to be passed to another thread. If it is dropped
+/// instead, it sends its farewell ([`Socket::set_farewell`]).
+pub struct Detached {
+    /// `None` only after [`Socket::attach`].
+    stream: Option<DetachedStream>,
+    farewell: &'static [u8],
+}
+
+enum DetachedStream {
     Tcp(std::net::TcpStream),
-    /// Unix.
     Unix(std::os::unix::net::UnixStream),
 }
 
@@ -92,18 +102,26 @@ impl Socket {
     fn new(io: Io, deadlines: &Rc<Deadlines>) -> Self {
         let shared = Rc::new(Watched::new(io));
         let key = deadlines.watch(shared.clone());
-        Self { shared, deadlines: deadlines.clone(), key, is_unread: Cell::new(false) }
+        Self {
+            shared,
+            deadlines: deadlines.clone(),
+            key,
+            is_unread: Cell::new(false),
+            is_unacknowledged: Cell::new(false),
+            farewell: Cell::default(),
+        }
     }
 
     /// Attaches a connection of another thread to this thread.
-    pub fn attach(detached: Detached, deadlines: &Rc<Deadlines>) -> io::Result<Self> {
-        Ok(Self::new(
-            match detached {
-                Detached::Tcp(stream) => Io::Tcp(TcpStream::from_std(stream)?),
-                Detached::Unix(stream) => Io::Unix(UnixStream::from_std(stream)?),
-            },
-            deadlines,
-        ))
+    pub fn attach(mut detached: Detached, deadlines: &Rc<Deadlines>) -> io::Result<Self> {
+        let stream = detached.stream.take().expect("only this function takes the stream");
+        let io = match stream {
+            DetachedStream::Tcp(stream) => Io::Tcp(TcpStream::from_std(stream)?),
+            DetachedStream::Unix(stream) => Io::Unix(UnixStream::from_std(stream)?),
+        };
+        let socket = Self::new(io, deadlines);
+        socket.set_farewell(detached.farewell);
+        Ok(socket)
     }
 
     /// Detaches the connection from this thread. Fails if the connection uses TLS, because a TLS
@@ -113,15 +131,16 @@ impl Socket {
             return Err(io::ErrorKind::Unsupported.into());
         }
         self.deadlines.send_outgoing();
-        let shared = self.shared.clone();
+        let (shared, farewell) = (self.shared.clone(), self.farewell.take());
         // This drop removes the socket from the deadlines, which hold the only other reference.
         drop(self);
         let watched = Rc::into_inner(shared).ok_or(io::ErrorKind::ResourceBusy)?;
-        match watched.io {
-            Io::Tcp(stream) => stream.into_std().map(Detached::Tcp),
-            Io::Unix(stream) => stream.into_std().map(Detached::Unix),
-            Io::Memory(_) => Err(io::ErrorKind::Unsupported.into()),
-        }
+        let stream = match watched.io {
+            Io::Tcp(stream) => DetachedStream::Tcp(stream.into_std()?),
+            Io::Unix(stream) => DetachedStream::Unix(stream.into_std()?),
+            Io::Memory(_) => return Err(io::ErrorKind::Unsupported.into()),
+        };
+        Ok(Detached { stream: Some(stream), farewell })
     }
 
     /// Sets a deadline for all reads: `after` from now. Later reads fail with `TimedOut`.
@@ -214,6 +233,18 @@ impl Socket {
         }
     }
 
+    /// Reads as [`Socket::read`] does, but the rest of a message that has begun
+    /// ([`Socket::poll_rest`]).
+    pub async fn read_rest(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        loop {
+            poll_fn(|context| self.poll_rest(context)).await?;
+            match self.read_now(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
     /// Reads as [`Socket::read`] does, but without waiting. Fails with `WouldBlock` if nothing has
     /// arrived.
     pub fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
@@ -228,6 +259,7 @@ impl Socket {
 
     fn read_ready(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let room = buffer.capacity() - buffer.len();
+        self.is_unacknowledged.set(true);
         debug_assert!(room > 0, "a read into a full buffer looks like the end of the stream");
         if let Some(tls) = self.tls() {
             return self.read_decrypted(tls, buffer);
@@ -284,17 +316,6 @@ impl Socket {
         poll_fn(|context| self.poll_tick(begun, context)).await;
     }
 
-    /// Sends the acknowledgement of received bytes immediately. Over TCP, this takes a system call.
-    pub fn acknowledge(&self) {
-        // The kernel would delay the acknowledgement until the next write, or by up to 40 ms. A
-        // peer with Nagle's algorithm sends a second small piece only after this acknowledgement.
-        if let Io::Tcp(stream) = &self.shared.io {
-            // The kernel ends the quick acknowledgement mode by itself. Ignore an error: the
-            // acknowledgement then only comes later.
-            let _ = rustix::net::sockopt::set_tcp_quickack(stream, true);
-        }
-    }
-
     /// Checks with a system call for bytes (`Some(true)`), the end of the stream or an error
     /// (`Some(false)`). Returns `None` if nothing has arrived.
     pub fn peek(&self) -> Option<bool> {
@@ -341,12 +362,40 @@ impl Socket {
         self.shared.shut_down(Shutdown::Write);
     }
 
+    /// Sets bytes that are sent, if the kernel has room for them, when this value is dropped. For
+    /// peers that release a connection only if its protocol says so, whatever the reason of the
+    /// close.
+    pub fn set_farewell(&self, farewell: &'static [u8]) {
+        self.farewell.set(farewell);
+    }
+
     /// Completes when bytes can be read or the peer has closed.
     pub fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.is_unread.get() || self.tls().is_some_and(TlsSession::has_answer) {
             return Poll::Ready(Ok(()));
         }
         self.shared.io.poll_readable(context)
+    }
+
+    /// Completes when bytes of a message that has begun can be read, or the peer has closed. If there
+    /// are none, acknowledges what was read before: over TCP, this takes a system call.
+    pub fn poll_rest(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let ready = self.poll_readable(context);
+        if ready.is_pending() && self.is_unacknowledged.replace(false) {
+            self.acknowledge();
+        }
+        ready
+    }
+
+    /// Sends the acknowledgement of received bytes immediately. The kernel would delay it until the
+    /// next write, or by up to 40 ms. A peer with Nagle's algorithm that writes a message in small
+    /// pieces sends each only after the acknowledgement of the one before.
+    fn acknowledge(&self) {
+        if let Io::Tcp(stream) = &self.shared.io {
+            // The kernel ends the quick acknowledgement mode by itself. Ignore an error: the
+            // acknowledgement then only comes later.
+            let _ = rustix::net::sockopt::set_tcp_quickack(stream, true);
+        }
     }
 
     /// Completes if a tick has passed since `begun`. Otherwise wakes `context` at the next tick.
@@ -419,6 +468,11 @@ impl Drop for NoMoreTicks<'_> {
 impl Drop for Socket {
     fn drop(&mut self) {
         self.send_now();
+        let farewell = self.farewell.get();
+        if !farewell.is_empty() && !self.shared.is_sending.get() {
+            // Ignore an error: the peer has usually closed.
+            let _ = self.shared.write(&[IoSlice::new(farewell)]);
+        }
         if let Some(tls) = self.tls() {
             tls.close(&self.shared.io);
         }
@@ -428,5 +482,18 @@ impl Drop for Socket {
             self.shared.shut_down(Shutdown::Both);
         }
         self.deadlines.forget(self.key);
+    }
+}
+
+impl Drop for Detached {
+    fn drop(&mut self) {
+        let fd = match &self.stream {
+            Some(DetachedStream::Tcp(stream)) => stream.as_fd(),
+            Some(DetachedStream::Unix(stream)) => stream.as_fd(),
+            None => return,
+        };
+        if !self.farewell.is_empty() {
+            let _ = rustix::net::send(fd, self.farewell, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+        }
     }
 }

@@ -4,16 +4,15 @@
 //! connection. `shared` sends a request over a connection of `mux_connection`, which several
 //! requests share. `mux_pool` holds the shared connections of a thread.
 //!
-//! If a client disconnects, Forebay closes the unshared connection to the application, and sends no
-//! FCGI_ABORT_REQUEST. The application may still answer an aborted request, so the connection could
-//! not be reused anyway.
+//! If a client disconnects, Forebay closes the unshared connection to the application, because the
+//! application may still answer an aborted request.
+//!
+//! Before Forebay closes a connection for any reason, it sends [`FAREWELL`], so that in the protocol
+//! the application ends the connection. fastcgi-mono-server4 has 1,024 slots for connections, and
+//! never frees the slot of a connection that the web server has closed without this.
 //!
 //! Connections are multiplexed only if configured, because in practice only fastcgi-mono-server4
 //! and Go's applications support multiplexing.
-//!
-//! Forebay makes the kernel acknowledge each piece of a reply at once (`Socket::acknowledge`).
-//! fastcgi-mono-server4 writes three small pieces with Nagle's algorithm, and each would wait 40 ms
-//! for a delayed acknowledgement (`docs/src/measurements/fastcgi.md`).
 //!
 //! If an application sends END_REQUEST without output, the client gets a 502. On a reused
 //! connection, Forebay first resends the request once, if the retry rules allow it.
@@ -43,6 +42,7 @@ use mux_pool::MuxPool;
 use shared::Shared;
 use stderr::Stderr;
 
+pub use forebay_wire::fastcgi::FAREWELL;
 pub use script::{FoundScripts, Script, below_prefix, script_end};
 
 use crate::output::Output;
@@ -254,9 +254,6 @@ impl Fastcgi {
             inbox.drain(..start);
             if inbox.len() == inbox.capacity() {
                 inbox.reserve(INBOX);
-            }
-            if any {
-                socket.acknowledge();
             }
             let limit = pump.silence(backend);
             match pump.next(async || backend.read_within(socket, inbox, limit).await).await? {

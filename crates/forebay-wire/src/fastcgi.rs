@@ -9,7 +9,7 @@ mod pairs;
 
 pub use decode::{DecodedRecord, Decoder, FastcgiError, ProtocolStatus, RecordEvent};
 pub use encode::{
-    Params, abort, begin, end_of_stdin, get_values, set_request_id, stdin, stdin_header,
+    FAREWELL, Params, abort, begin, end_of_stdin, get_values, set_request_id, stdin, stdin_header,
 };
 pub use pairs::pairs;
 

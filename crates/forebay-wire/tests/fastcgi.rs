@@ -206,3 +206,12 @@ fn the_request_id_of_whole_records_is_replaced() {
     set_request_id(&mut short, 2);
     assert_eq!(short, [1, 5, 0, 2, 255, 255, 255, 0, 9]);
 }
+
+#[test]
+fn a_farewell_ends_what_runs_then_a_request_that_does_not_keep_the_connection() {
+    let mut records = Vec::new();
+    abort(&mut records, 1);
+    begin(&mut records, 0xffff, false);
+    abort(&mut records, 0xffff);
+    assert_eq!(FAREWELL[..], records);
+}

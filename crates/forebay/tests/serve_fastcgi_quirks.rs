@@ -12,7 +12,9 @@ use std::thread;
 
 use forebay_testkit::folder::Folder;
 use forebay_testkit::process::eventually;
-use support::fastcgi::{Application, Connection, end, stdout};
+use support::fastcgi::{
+    ABORT, Application, Asked, BEGIN, Connection, PARAMS, Record, STDIN, end, stdout,
+};
 use support::{Forebay, pattern};
 
 /// Returns bodies, or the query if there is none. `open` counts its connections.
@@ -33,6 +35,27 @@ fn hyper(connection: &mut Connection, open: &AtomicUsize) {
         }
     }
     open.fetch_sub(1, Ordering::AcqRel);
+}
+
+/// Answers, but never answers "slow". Like fastcgi-mono-server4, releases a connection only in the
+/// protocol: at the end of a request that does not keep it. `lost` counts the others.
+fn mono(connection: &mut Connection, lost: &AtomicUsize) {
+    let mut asked = Asked::default();
+    while let Some(Record { kind, id, content }) = connection.record() {
+        match kind {
+            BEGIN => asked = Asked { id, keeps: content[2] & 1 == 1, ..Asked::default() },
+            PARAMS => asked.params.extend(content),
+            STDIN if content.is_empty() && asked.query() != "slow" => {
+                connection.answer(id, &asked.query());
+                if !asked.keeps {
+                    return;
+                }
+            }
+            ABORT if !asked.keeps => return,
+            _ => {}
+        }
+    }
+    lost.fetch_add(1, Ordering::AcqRel);
 }
 
 struct Setup {
@@ -56,7 +79,8 @@ fn serve(threads: usize, application: &Application, keys: &str) -> Forebay {
         folder,
         &format!(
             "[server]\nthreads = {threads}\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\n\
-             fastcgi = {{ to = \"unix:{}\", root = \".\", index = \"none\"{keys} }}\n",
+             fastcgi = {{ to = \"unix:{}\", root = \".\", index = \"none\"{keys} }}\n\
+             on_abort = \"stop\"\n",
             application.path().display()
         ),
     )
@@ -96,6 +120,34 @@ fn connections_are_closed_in_time_and_later_runs_go_as_the_first() {
         assert!(eventually(|| open.load(Ordering::Acquire) == 0), "{keys}");
         assert!(eventually(|| files() < 40), "{keys}: {} files", files());
         forebay.stop();
+    }
+}
+
+/// fastcgi-mono-server4 serves nobody after it has lost all of its 1,024 connections.
+#[test]
+fn no_connection_is_closed_without_a_farewell() {
+    for keys in ["", ", max_connections = 3", ", keep_conn = false", ", multiplex = \"on\""] {
+        let (lost, open) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let (lose, count) = (lost.clone(), open.clone());
+        let application = Application::start(move |connection| {
+            count.fetch_add(1, Ordering::AcqRel);
+            mono(connection, &lose);
+            count.fetch_sub(1, Ordering::AcqRel);
+        });
+        let forebay = serve(2, &application, keys);
+        run(&forebay, 20, 20, false);
+        // The idle connections close after a while.
+        assert!(eventually(|| open.load(Ordering::Acquire) == 0), "{keys}");
+        let mut client = forebay.connect();
+        client.send("GET /x?slow HTTP/1.1\r\nHost: h\r\n\r\n");
+        assert!(eventually(|| open.load(Ordering::Acquire) == 1), "{keys}");
+        drop(client);
+        assert!(eventually(|| open.load(Ordering::Acquire) == 0), "{keys}");
+        // These connections close at the stop.
+        run(&forebay, 3, 3, true);
+        forebay.stop();
+        assert!(eventually(|| open.load(Ordering::Acquire) == 0), "{keys}");
+        assert_eq!(lost.load(Ordering::Acquire), 0, "{keys}");
     }
 }
 

@@ -39,11 +39,15 @@ fn application() -> Folder {
     folder
 }
 
-fn front_of(mono: &Peer, application: &Folder, keys: &str) -> Forebay {
-    let to = match mono.address() {
+fn address_of(mono: &Peer) -> String {
+    match mono.address() {
         Address::Tcp(address) => address.to_string(),
         Address::Unix(path) => format!("unix:{}", path.display()),
-    };
+    }
+}
+
+fn front_of(mono: &Peer, application: &Folder, keys: &str) -> Forebay {
+    let to = address_of(mono);
     let root = application.path().display();
     let route = format!(
         "[[site.route]]\n\
@@ -116,6 +120,31 @@ fn none_of_many_requests_fails() {
             }
         });
     });
+}
+
+/// The server never frees the slot of a connection that the web server closes without a word.
+#[test]
+fn no_slot_is_lost_when_connections_close() {
+    let application = application();
+    for start in [peer::mono_fastcgi, peer::mono_fastcgi_tcp] {
+        let Some(mono) = start(&application, &["/maxconns=4"]) else { return };
+        // Each connection closes after its request, or when the client leaves.
+        let routes = format!(
+            "[[site.route]]\non_abort = \"stop\"\n\
+             fastcgi = {{ to = \"@mono\", root = \"{}\", index = \"index.aspx\" }}\n\
+             [upstream.mono]\nto = \"{}\"\nkeepalive = 0\n",
+            application.path().display(),
+            address_of(&mono),
+        );
+        let forebay = site(Folder::new(), &routes);
+        for n in 0..20 {
+            let reply = forebay.get(&format!("/hello.ashx?n={n}"));
+            assert_eq!(reply.text(), format!("hello {n}"), "{}", forebay.output());
+            let mut client = forebay.connect();
+            client.send("GET /hello.ashx?sleep=200 HTTP/1.1\r\nHost: h\r\n\r\n");
+        }
+        forebay.stop();
+    }
 }
 
 /// Returns the text of the reply. Mono's threads fill a table of encodings without a lock, so a

@@ -8,12 +8,13 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use forebay_testkit::DEADLINE;
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Reply;
 use forebay_testkit::peer;
-use forebay_testkit::port::free_port;
+use forebay_testkit::port::{free_port, listener};
 use forebay_testkit::scripted::{ScriptStep, ScriptedBackend};
 use socket2::{Domain, SockAddr, Socket, Type};
 use support::echo::{Echo, body_of};
@@ -44,6 +45,126 @@ fn reply_to(bytes: impl AsRef<[u8]>) -> Result<Reply, std::io::Error> {
     let (exit, _) = forebay.stop();
     assert!(!exit.output.contains("panicked"), "{}", exit.output);
     reply
+}
+
+/// A protocol of kept connections, as a server speaks it that writes a reply in pieces.
+struct Pieces {
+    route: &'static str,
+    /// Returns the length of the first whole request, or 0.
+    is_whole: fn(&[u8]) -> usize,
+    /// The pieces of the reply to this request, the `n`th of its connection.
+    reply: fn(&[u8], u32) -> [Vec<u8>; 3],
+}
+
+const IN_PIECES: [Pieces; 4] = [
+    Pieces {
+        route: "proxy = \"http://127.0.0.1:PORT\"",
+        is_whole: |asked| {
+            asked.windows(4).position(|end| end == b"\r\n\r\n").map_or(0, |at| at + 4)
+        },
+        reply: |_, _| ["HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", "o", "k"].map(Vec::from),
+    },
+    Pieces {
+        route: "fastcgi = { to = \"127.0.0.1:PORT\", root = \"/srv/none\", scripts = \"*\" }",
+        is_whole: |asked| {
+            let end = [1, 5, 0, 1, 0, 0, 0, 0];
+            asked.windows(8).position(|at| at == end).map_or(0, |at| at + 8)
+        },
+        reply: |_, _| {
+            ["Content-Type: text/plain\n\n", "ok", ""].map(|text| {
+                let kind = if text.is_empty() { 3 } else { 6 };
+                let content = if text.is_empty() { &[0; 8] } else { text.as_bytes() };
+                [&[1, kind, 0, 1, 0, content.len() as u8, 0, 0], content].concat()
+            })
+        },
+    },
+    Pieces {
+        route: "ajp = { to = \"127.0.0.1:PORT\" }",
+        is_whole: |asked| match asked {
+            [0x12, 0x34, high, low, ..] => {
+                let length = 4 + usize::from(u16::from_be_bytes([*high, *low]));
+                if asked.len() < length { 0 } else { length }
+            }
+            _ => 0,
+        },
+        reply: |_, _| {
+            ["\x04\0\u{68}\0\0\0\0\0", "\x03\0\x02ok\0", "\x05\x01"].map(|text| {
+                let mut packet = [&b"AB\0"[..], &[text.len() as u8], text.as_bytes()].concat();
+                if packet[4] == 4 {
+                    packet[6] = 200;
+                }
+                packet
+            })
+        },
+    },
+    Pieces {
+        route: "proxy = \"h2c://127.0.0.1:PORT\"",
+        // The preface, then frames up to the end of the head.
+        is_whole: |asked| {
+            let mut at = if asked.starts_with(b"PRI") { 24 } else { 0 };
+            while let Some(header) = asked.get(at..at + 9) {
+                at += 9 + usize::from(u16::from_be_bytes([header[1], header[2]]));
+                if header[3] == 1 {
+                    return if asked.len() < at { 0 } else { at };
+                }
+            }
+            0
+        },
+        reply: |asked, n| {
+            let id = (2 * n + 1).to_be_bytes();
+            let frame = |kind: u8, flags: u8, content: &[u8]| {
+                let length = content.len() as u8;
+                [&[0, 0, length, kind, flags, id[0], id[1], id[2], id[3]], content].concat()
+            };
+            let settings: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0];
+            let first = if asked.starts_with(b"PRI") { settings } else { b"" };
+            [[first, &frame(1, 4, &[0x88])].concat(), frame(0, 0, b"o"), frame(0, 1, b"k")]
+        },
+    },
+];
+
+/// The server's kernel holds a small piece back until the one before is acknowledged (Nagle's
+/// algorithm), which a kernel delays by 40 ms.
+#[test]
+fn a_reply_in_pieces_does_not_wait_for_late_acknowledgements() {
+    for protocol in &IN_PIECES {
+        let (listener, address) = listener();
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().map_while(Result::ok) {
+                std::thread::spawn(move || {
+                    let (mut asked, mut n) = (Vec::new(), 0);
+                    let mut buffer = [0; 4096];
+                    while let Ok(read @ 1..) = stream.read(&mut buffer) {
+                        asked.extend_from_slice(&buffer[..read]);
+                        let length = (protocol.is_whole)(&asked);
+                        if length == 0 {
+                            continue;
+                        }
+                        for piece in (protocol.reply)(&asked, n) {
+                            let _gone = stream.write_all(&piece);
+                        }
+                        asked.drain(..length);
+                        n += 1;
+                    }
+                });
+            }
+        });
+        let route = protocol.route.replace("PORT", &address.port().to_string());
+        let forebay = site(Folder::new(), &format!("[[site.route]]\n{route}\n"));
+        let mut client = forebay.connect();
+        // With late acknowledgements, this takes more than 12 s.
+        let mut is_fast = || {
+            let start = Instant::now();
+            for _ in 0..300 {
+                let reply = client.get("/");
+                assert_eq!((reply.status, reply.text()), (200, "ok"), "{route}");
+            }
+            start.elapsed() < Duration::from_secs(10)
+        };
+        // Other programs may use the machine.
+        assert!((0..3).any(|_| is_fast()), "{route}");
+        forebay.stop();
+    }
 }
 
 #[test]

@@ -25,7 +25,7 @@ use forebay_server::reply::Rules;
 use forebay_server::route::{Route, Sendfile, Site, Table};
 use forebay_upstream::ajp::Ajp;
 use forebay_upstream::app_server::AppServer;
-use forebay_upstream::fastcgi::{FASTCGI_IDLE, Fastcgi};
+use forebay_upstream::fastcgi::{FAREWELL, FASTCGI_IDLE, Fastcgi};
 use forebay_upstream::hops::{HopLimit, OwnListeners};
 use forebay_upstream::http2::Http2Pools;
 use forebay_upstream::proxy::Proxy;
@@ -341,6 +341,7 @@ impl Origins {
                     idle_time: FASTCGI_IDLE,
                     violates_keep_alive: true,
                     reply_timeout: fastcgi.reply_timeout,
+                    farewell: &FAREWELL,
                     ..BackendOptions::default()
                 };
                 let keep = if fastcgi.keep_conn { fastcgi.upstream.keepalive } else { Some(0) };

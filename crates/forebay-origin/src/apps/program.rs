@@ -17,7 +17,7 @@ use forebay_server::exchange::{Exchange, Origin, OriginFuture};
 use forebay_server::spool::Spooled;
 use forebay_upstream::ajp::Ajp;
 use forebay_upstream::app_server::AppServer;
-use forebay_upstream::fastcgi::{Fastcgi, FoundScripts, Script};
+use forebay_upstream::fastcgi::{FAREWELL, Fastcgi, FoundScripts, Script};
 use forebay_upstream::http2::Http2Pools;
 use forebay_upstream::proxy::{Proxy, ScopeLine, Variables};
 use forebay_upstream::sticky;
@@ -265,9 +265,10 @@ impl ProgramApp {
             ProcessAddress::Unix(path) => Endpoint::Unix(path.clone()),
             ProcessAddress::Tcp(address) => Endpoint::Tcp(*address),
         };
-        let (keeps_alive, idle_time) = match self.options.protocol {
-            Protocol::Http(_) | Protocol::Ajp(_) => (true, HTTP_IDLE),
-            Protocol::Fastcgi(..) | Protocol::AppServer(_) => (false, FASTCGI_IDLE),
+        let (keeps_alive, idle_time, farewell): (_, _, &[u8]) = match self.options.protocol {
+            Protocol::Http(_) | Protocol::Ajp(_) => (true, HTTP_IDLE, &[]),
+            Protocol::Fastcgi(..) => (false, FASTCGI_IDLE, &FAREWELL),
+            Protocol::AppServer(_) => (false, FASTCGI_IDLE, &[]),
         };
         let options = BackendOptions {
             name: format!("app {}", self.name),
@@ -277,6 +278,7 @@ impl ProgramApp {
             permits: self.limits_connections().then(|| self.connections.to(permit.id())),
             reply_timeout: Some(self.options.silence),
             life: Some(permit.life()),
+            farewell,
             ..BackendOptions::default()
         };
         let backend = Backend::new(self.thread.clone(), endpoint, options);

@@ -141,8 +141,14 @@ impl MuxConnection {
             if inbox.len() == inbox.capacity() {
                 inbox.reserve(INBOX);
             }
+            let read = async {
+                match self.live.get() {
+                    0 => socket.read(&mut inbox).await,
+                    _ => socket.read_rest(&mut inbox).await,
+                }
+            };
             tokio::select! {
-                read = socket.read(&mut inbox) => match read {
+                read = read => match read {
                     Ok(0) => return Err("it closed the connection".into()),
                     Ok(_) => {}
                     Err(error) => return Err(error.to_string()),
@@ -160,9 +166,6 @@ impl MuxConnection {
                 start += step.consumed;
             }
             inbox.drain(..start);
-            if self.live.get() > 0 {
-                socket.acknowledge();
-            }
             // Let the requests that wait for this input run before the next read.
             tokio::task::yield_now().await;
         }

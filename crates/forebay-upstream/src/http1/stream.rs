@@ -226,11 +226,6 @@ impl<'a> ReplyReading<'a> {
             if step.consumed > 0 && !emptied {
                 continue;
             }
-            if pump.holds_head {
-                // With Nagle's algorithm, the backend sends the body only after the ACK of the
-                // head. Send this ACK now, because the kernel would delay it by 40 ms.
-                self.socket().acknowledge();
-            }
             if pump.next(self.inbox, start, reply).await? == 0 {
                 if decoder.ends_at_close() {
                     reply.finish().await?;

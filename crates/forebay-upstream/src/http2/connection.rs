@@ -257,6 +257,11 @@ impl Http2Connection {
         self.doubted.get().is_some() || !self.streams.is_empty()
     }
 
+    /// Returns true if a reply has begun and is not complete.
+    pub fn has_partial_replies(&self) -> bool {
+        self.streams.any(|stream| stream.has_begun.get() && stream.end.get().is_none())
+    }
+
     /// Reserves a stream. The caller has checked that the backend allows another stream.
     pub fn reserve(self: &Rc<Self>) -> Stream {
         self.reserved.set(self.reserved.get() + 1);

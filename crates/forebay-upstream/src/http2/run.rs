@@ -206,6 +206,7 @@ impl Task<'_> {
         let socket = &connection.link.socket;
         let begun = connection.thread.deadlines.now();
         let has_ticks = connection.needs_ticks();
+        let has_rest = !self.input.is_empty() || connection.has_partial_replies();
         poll_fn(|context| {
             if connection.poll_woken(context).is_ready() {
                 return Poll::Ready(Ready::Woken);
@@ -214,7 +215,10 @@ impl Task<'_> {
                 return Poll::Ready(Ready::Woken);
             }
             let codec = connection.codec.borrow();
-            if codec.can_receive() && socket.poll_readable(context).is_ready() {
+            let mut poll = || {
+                if has_rest { socket.poll_rest(context) } else { socket.poll_readable(context) }
+            };
+            if codec.can_receive() && poll().is_ready() {
                 return Poll::Ready(Ready::Readable);
             }
             if !codec.output().is_empty() && socket.poll_room(context).is_ready() {

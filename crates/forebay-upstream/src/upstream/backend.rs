@@ -43,6 +43,7 @@ pub struct Backend {
     life: Option<Arc<Life>>,
     tls: Option<(Arc<ClientTls>, String)>,
     alpn: Alpn,
+    farewell: &'static [u8],
     /// Value of [`Self::current_generation`] when the idle connections were opened.
     generation: Cell<u64>,
 }
@@ -75,6 +76,8 @@ pub struct BackendOptions {
     pub tls: Option<(Arc<ClientTls>, String)>,
     /// HTTP versions to offer in TLS.
     pub alpn: Alpn,
+    /// Bytes that are sent before a connection is closed, if the protocol needs any.
+    pub farewell: &'static [u8],
     /// True if replies with oddities are refused, even if their meaning is certain.
     pub strict: bool,
 }
@@ -154,7 +157,9 @@ impl Backend {
         let timeouts = &thread.settings().timeouts;
         let connect_timeout = how.connect_timeout.unwrap_or(timeouts.connect);
         let reply_timeout = how.reply_timeout.unwrap_or(timeouts.reply_idle);
-        let BackendOptions { name, permits, violates_keep_alive, life, tls, alpn, .. } = how;
+        let BackendOptions {
+            name, permits, violates_keep_alive, life, tls, alpn, farewell, ..
+        } = how;
         let name = name.into();
         Self {
             thread,
@@ -169,6 +174,7 @@ impl Backend {
             life,
             tls,
             alpn,
+            farewell,
             generation: Cell::new(0),
         }
     }
@@ -387,6 +393,7 @@ impl Backend {
         match tokio::time::timeout(limit, self.open_secured(alpn)).await {
             Ok(Ok((socket, is_http2))) => {
                 socket.limit_writes(self.thread.settings().timeouts.write);
+                socket.set_farewell(self.farewell);
                 Ok(BackendConnection {
                     socket,
                     is_reused: false,
@@ -552,7 +559,8 @@ impl Backend {
     ) -> Result<usize, Fault> {
         socket.limit_read(limit);
         let _waiting = Waiting(socket);
-        let read = socket.read(inbox).await;
+        // The first bytes are there after `readable`, so only the rest is waited for.
+        let read = socket.read_rest(inbox).await;
         if let (Ok(_), Some(life)) = (&read, &self.life) {
             life.record();
         }

@@ -19,6 +19,17 @@ pub fn abort(out: &mut Vec<u8>, id: u16) {
     header(out, kind::ABORT_REQUEST, id, 0);
 }
 
+/// Records that end a connection, in whatever state it is. They abort request 1, then begin a
+/// request that does not keep the connection, and abort that too. The application then closes the
+/// connection itself, as after any request without FCGI_KEEP_CONN (section 3.5).
+// fastcgi-mono-server4 counts a connection for ever if the web server closes it first.
+#[rustfmt::skip]
+pub const FAREWELL: [u8; 32] = [
+    VERSION, kind::ABORT_REQUEST, 0, 1, 0, 0, 0, 0,
+    VERSION, kind::BEGIN_REQUEST, 0xff, 0xff, 0, 8, 0, 0, 0, ROLE_RESPONDER, 0, 0, 0, 0, 0, 0,
+    VERSION, kind::ABORT_REQUEST, 0xff, 0xff, 0, 0, 0, 0,
+];
+
 /// Appends `data` as STDIN records, without the empty record that ends the stream.
 pub fn stdin(out: &mut Vec<u8>, id: u16, data: &[u8]) {
     for piece in data.chunks(CONTENT_LIMIT) {
