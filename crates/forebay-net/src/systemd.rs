@@ -75,11 +75,15 @@ impl Passed {
 
 /// Divides sockets into groups with one socket per thread. If there are fewer sockets than threads,
 /// threads share them.
-fn divide(sockets: &[Socket], threads: usize, listen: &Listen) -> io::Result<Vec<Vec<Listener>>> {
+pub fn divide(
+    sockets: &[Socket],
+    threads: usize,
+    listen: &Listen,
+) -> io::Result<Vec<Vec<Listener>>> {
     let group = |part: &[Socket]| {
         let copies = (0..threads).map(|thread| {
             let copy = part[thread % part.len()].try_clone()?;
-            Ok(match listen {
+            Ok(match listen.socket() {
                 Listen::Unix(_) => Listener::Unix(copy.into()),
                 Listen::Udp(_) => Listener::Datagrams(copy.into()),
                 _ => Listener::Tcp(copy.into()),
@@ -294,7 +298,7 @@ fn listening(fd: OwnedFd) -> io::Result<(Socket, Listen)> {
     Ok((socket, listen))
 }
 
-fn address_of(socket: &Socket, kind: ListenerKind) -> io::Result<Listen> {
+pub fn address_of(socket: &Socket, kind: ListenerKind) -> io::Result<Listen> {
     let refuse = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, why);
     let address = socket.local_addr()?;
     Ok(match (socket.domain()?, address.as_socket()) {

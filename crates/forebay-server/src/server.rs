@@ -12,7 +12,7 @@ use forebay_admin::{Admin, Control};
 use forebay_conf::{self as conf, Listen, SocketAccess};
 use forebay_net::address_limit::AddressLimit;
 use forebay_net::counters::Counters;
-use forebay_net::handover::launcher::{Launcher, Program, RootReader};
+use forebay_net::handover::launcher::{Launcher, Program, RootAccess};
 use forebay_net::handover::{SocketCopies, Takeover, TakeoverError};
 use forebay_net::listen::{ListenError, Listener, Loads, Sockets};
 use forebay_net::log::{ErrorLog, Reopener, Writer};
@@ -230,8 +230,8 @@ impl Server {
 
     /// Returns the access to files that only root may read, for a server that has become another
     /// user.
-    pub fn root_reader(&self) -> Option<RootReader> {
-        self.succession.root_reader()
+    pub fn root_access(&self) -> Option<RootAccess> {
+        self.succession.root_access()
     }
 
     /// Binds thread n to the CPU at index n of the list. Threads with no entry in the list may run

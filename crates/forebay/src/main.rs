@@ -84,6 +84,13 @@ fn main() -> ExitCode {
                 _ => ExitCode::FAILURE,
             };
         }
+        Some(verb) if verb == forebay_net::handover::launcher::LISTEN_VERB => {
+            let arguments = std::iter::once("forebay".into()).chain(arguments);
+            return match Cli::try_parse_from(arguments) {
+                Ok(Cli { verb: Verb::Serve(args) }) => serve::listen_for_reload(&args),
+                _ => ExitCode::FAILURE,
+            };
+        }
         _ => {}
     }
     let verb = Cli::parse().verb;

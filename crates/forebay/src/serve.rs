@@ -5,6 +5,7 @@ mod source;
 mod watch;
 
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use forebay_gateway::{
     start_helper,
 };
 use forebay_net::handover::Takeover;
-use forebay_net::handover::launcher::Program;
+use forebay_net::handover::launcher::{Program, open_for_server};
 use forebay_net::privileges::{Identity, hide_memory};
 use forebay_net::sys::heap::trim;
 use forebay_net::sys::keep_from_programs;
@@ -215,7 +216,7 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
     if let Some(watched) = watched {
         watched.start(errors.clone());
     }
-    let live = Arc::new(Live::new(args, threads, base, origins, (errors, server.root_reader())));
+    let live = Arc::new(Live::new(args, threads, base, origins, (errors, server.root_access())));
     let (control, reloads) = live.control();
     // The typed configuration is dropped, but the allocator would keep its memory: with 10,000
     // sites 140 MB.
@@ -293,6 +294,24 @@ pub fn read_for_reload(args: &ServeArgs) -> ExitCode {
         }
     });
     match io::stdout().write_all(&recording.encode()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::from(CANNOT_START),
+    }
+}
+
+/// Runs `forebay __listen serve ...` for a server that has given up root: opens an address of the
+/// configuration.
+pub fn listen_for_reload(args: &ServeArgs) -> ExitCode {
+    hide_memory();
+    let listens = match read_plan(args) {
+        Ok(plan) => {
+            let Wanted { listen, sockets, .. } = wanted(&plan);
+            Ok((listen, sockets))
+        }
+        Err(_) => Err("the configuration has errors".to_owned()),
+    };
+    let server = io::stdout().as_fd().try_clone_to_owned();
+    match server.and_then(|server| open_for_server(&server, listens)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::from(CANNOT_START),
     }

@@ -3,6 +3,7 @@
 mod support;
 
 use std::fs;
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::process::Command;
@@ -266,7 +267,7 @@ fn users_and_keys_that_only_root_may_read_are_read_at_a_start_and_a_reload() {
 }
 
 #[test]
-fn a_reload_that_needs_a_socket_or_log_of_root_names_sigusr2() {
+fn a_reload_that_needs_a_log_of_root_names_sigusr2() {
     if !is_root() {
         return;
     }
@@ -277,13 +278,72 @@ fn a_reload_that_needs_a_socket_or_log_of_root_names_sigusr2() {
     let site = "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\nrespond = \"x\"\n";
     let mut forebay = serve(folder, &format!("{server}{site}"));
     let log = format!("{server}[log]\naccess = \"private/a.log\"\n{site}");
-    let socket = site.replace("127.0.0.1:0", "unix:private/s");
-    for (at, text) in [log, format!("{server}{site}{socket}")].iter().enumerate() {
-        support::write_configuration(&forebay.folder, text);
-        hang_up(&mut forebay, REFUSED);
-        let output = forebay.output();
-        assert_eq!(output.matches("so send it SIGUSR2").count(), at + 1, "{output}");
+    support::write_configuration(&forebay.folder, &log);
+    hang_up(&mut forebay, REFUSED);
+    let output = forebay.output();
+    assert!(output.contains("so send it SIGUSR2"), "{output}");
+    forebay.stop();
+}
+
+/// A port below 1024 that nobody uses, over TCP and over UDP. The kernel lets root bind it.
+fn low_port() -> u16 {
+    let is_free = |port: &u16| {
+        TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok()
+            && UdpSocket::bind((Ipv4Addr::LOCALHOST, *port)).is_ok()
+    };
+    // Tests that run at the same time begin at different ports.
+    let start = (std::process::id() % 200) as u16;
+    (700 + start..1024).find(is_free).expect("a free port below 1024")
+}
+
+#[test]
+fn a_reload_opens_ports_and_sockets_that_only_root_may_open() {
+    if !is_root() {
+        return;
     }
+    let folder = Folder::new();
+    fs::create_dir(folder.path().join("private")).unwrap();
+    let authority = Authority::new("ours");
+    let identity = authority.issue(&["localhost"]);
+    folder.write("private/cert.pem", &identity.certificate);
+    folder.write("private/key.pem", &identity.key);
+    hide(&folder.path().join("private"));
+    let server = "[server]\nuser = \"www-data\"\nthreads = 2\n";
+    let site = "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\nrespond = \"x\"\n";
+    let mut forebay = serve(folder, &format!("{server}{site}"));
+    let port = low_port();
+    let added = format!(
+        "[[site]]\nlisten = [\"https://127.0.0.1:{port}\", \"unix:private/s\"]\nhttp3 = true\n\
+         tls = {{ certificate = \"private/cert.pem\", key = \"private/key.pem\" }}\n\
+         [[site.route]]\nrespond = \"of root\"\n\
+         [[stream]]\nlisten = \"udp://127.0.0.2:{port}\"\nto = [\"127.0.0.1:9\"]\n"
+    );
+    support::write_configuration(&forebay.folder, &format!("{server}{site}{added}"));
+    hang_up(&mut forebay, DONE);
+    let at: std::net::SocketAddr = format!("127.0.0.1:{port}").parse().unwrap();
+    // More connections than threads: each socket has a thread.
+    for _ in 0..20 {
+        let mut client = connect(at, "localhost", authority.client()).unwrap();
+        client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert_eq!(client.reply().text(), "of root");
+    }
+    let socket = Address::Unix(forebay.folder.path().join("private/s"));
+    assert_eq!(Client::connect(socket).get("/").text(), "of root");
+    for ip in ["127.0.0.1", "127.0.0.2"] {
+        let udp = UdpSocket::bind(format!("{ip}:{port}"));
+        assert!(udp.is_err(), "http3 and the stream listen");
+    }
+    // The next reload keeps them, and one without them closes them.
+    hang_up(&mut forebay, DONE);
+    support::write_configuration(&forebay.folder, &format!("{server}{site}"));
+    hang_up(&mut forebay, DONE);
+    assert!(TcpListener::bind(at).is_ok());
+    // What the configuration does not name stays closed: the error is the same as at a start.
+    let taken = TcpListener::bind(at).unwrap();
+    support::write_configuration(&forebay.folder, &format!("{server}{site}{added}"));
+    hang_up(&mut forebay, REFUSED);
+    assert!(forebay.output().contains("another program uses it"), "{}", forebay.output());
+    drop(taken);
     forebay.stop();
 }
 

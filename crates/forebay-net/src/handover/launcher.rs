@@ -1,4 +1,4 @@
-//! Starts the new process of an upgrade, and reads the configuration's files for a reload.
+//! Starts the new process of an upgrade. For a reload, reads files and opens sockets as root.
 //!
 //! A server that has given up root cannot start its successor as root. Before it gives up root, it
 //! therefore starts a small process that stays root (`forebay __upgrade`). This process starts
@@ -7,8 +7,9 @@
 //! to it.
 //!
 //! For a reload, it starts `forebay __read` with the same arguments. That process reads the
-//! configuration as the start did, and passes on the files that it has read. So the server gets only
-//! files that the configuration on disk names.
+//! configuration as the start did, and passes on the files that it has read. In the same way,
+//! `forebay __listen` opens an address, such as a port below 1024. So the server gets only files and
+//! sockets that the configuration on disk names.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -21,7 +22,9 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use forebay_conf::Listen;
 use nix::sys::signal::{SigSet, Signal};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -29,22 +32,31 @@ use rustix::net::{
 
 use forebay_process::{Connection, Keeps, RootCommand, RootProcess};
 
-use super::VARIABLE;
+use super::{
+    DESCRIPTORS, Handover, ListenerKind, MESSAGE_LIMIT, SocketCopies, VARIABLE, receive, send,
+};
+use crate::listen::{Opened, Sockets, adopt, open};
 
 /// First command-line argument of the process that stays root.
 pub const VERB: &str = "__upgrade";
 /// First command-line argument of the process that reads files for a reload.
 pub const READ_VERB: &str = "__read";
 
-/// Orders to the process that stays root: to start a successor, to end it, and to read the
-/// configuration's files.
+/// First command-line argument of the process that opens sockets for a reload.
+pub const LISTEN_VERB: &str = "__listen";
+
+/// Orders to the process that stays root: to start a successor, to end it, to read the
+/// configuration's files, and to open one of its addresses.
 const START: u8 = b's';
 const END: u8 = b'e';
 const READ: u8 = b'r';
+const LISTEN: u8 = b'l';
 
-/// Maximum number of processes that read files at the same time. The administrator's requests for
-/// differences may overlap with a reload.
-const MAX_READERS: usize = 4;
+/// Maximum number of processes that help a reload at the same time. The administrator's requests for
+/// differences may overlap with it.
+const MAX_ASSISTANTS: usize = 4;
+/// Maximum number of threads for which a process opens sockets.
+const MAX_THREADS: usize = 4096;
 
 /// Program and arguments of this process.
 #[derive(Clone, Debug)]
@@ -72,21 +84,21 @@ impl Program {
         })
     }
 
-    /// Starts a process that reads the files of the configuration, and writes them to `output`. It
-    /// runs this version of the program, because it must read as its server does.
-    fn read(&self, output: OwnedFd, readers: &Arc<AtomicUsize>) -> io::Result<()> {
-        if readers.load(Ordering::Relaxed) >= MAX_READERS {
-            return Err(io::Error::other("several reloads still read"));
+    /// Starts a process with the duty `verb`, which talks to the server over `socket`. It runs this
+    /// version of the program, because it must read the configuration as its server does.
+    fn assist(&self, verb: &str, socket: OwnedFd, assistants: &Arc<AtomicUsize>) -> io::Result<()> {
+        if assistants.load(Ordering::Relaxed) >= MAX_ASSISTANTS {
+            return Err(io::Error::other("several reloads still run"));
         }
         let mut command = Command::new("/proc/self/exe");
-        command.arg(READ_VERB).args(&self.arguments).env_remove(VARIABLE);
-        command.stdin(Stdio::null()).stdout(output).stderr(Stdio::null());
-        let mut reader = command.spawn()?;
-        readers.fetch_add(1, Ordering::Relaxed);
-        let readers = readers.clone();
+        command.arg(verb).args(&self.arguments).env_remove(VARIABLE);
+        command.stdin(Stdio::null()).stdout(socket).stderr(Stdio::null());
+        let mut assistant = command.spawn()?;
+        assistants.fetch_add(1, Ordering::Relaxed);
+        let assistants = assistants.clone();
         std::thread::spawn(move || {
-            let _ = reader.wait();
-            readers.fetch_sub(1, Ordering::Relaxed);
+            let _ = assistant.wait();
+            assistants.fetch_sub(1, Ordering::Relaxed);
         });
         Ok(())
     }
@@ -108,11 +120,11 @@ fn find(name: &OsStr) -> io::Result<PathBuf> {
 /// The process that stays root. It gets one order at a time.
 type RootSocket = Arc<Mutex<RootProcess>>;
 
-/// Reads the files of the configuration through the process that stays root.
+/// What a reload may do through the process that stays root.
 #[derive(Debug)]
-pub struct RootReader(RootSocket);
+pub struct RootAccess(RootSocket);
 
-impl RootReader {
+impl RootAccess {
     /// Returns what `forebay __read` has written. Blocks until that process has ended.
     pub fn read(&self) -> io::Result<Vec<u8>> {
         let (mut ours, theirs) = UnixStream::pair()?;
@@ -121,6 +133,64 @@ impl RootReader {
         ours.read_to_end(&mut bytes)?;
         Ok(bytes)
     }
+
+    /// Opens `listen`, which the configuration on disk must name, for each of `threads` threads.
+    /// Blocks until `forebay __listen` has read the configuration. The error is that process's.
+    pub fn open(&self, listen: &Listen, threads: usize) -> io::Result<Opened> {
+        let (ours, theirs) = Handover::new()?;
+        order(&self.0, LISTEN, Some(theirs))?;
+        let Handover(ours) = ours;
+        set_socket_timeout(&ours, Timeout::Recv, Some(MESSAGE_LIMIT))?;
+        send(&ours, &format!("{threads} {listen}"), &[])?;
+        let mut sockets = Vec::new();
+        loop {
+            let (text, descriptors) = receive(&ours)?;
+            sockets.extend(descriptors);
+            match text.split_once(' ').unwrap_or((&text, "")) {
+                (PART, _) => {}
+                (END_OF_SOCKETS, word) => {
+                    let kind = ListenerKind::parse(word)
+                        .ok_or_else(|| io::Error::other("an unknown message came"))?;
+                    let configured = listen.to_string();
+                    return adopt(SocketCopies { kind, configured, sockets }, listen, threads);
+                }
+                (_, error) => return Err(io::Error::other(error.to_owned())),
+            }
+        }
+    }
+}
+
+/// Messages of `forebay __listen`: some sockets, or the kind of all that came, or an error.
+const PART: &str = "part";
+const END_OF_SOCKETS: &str = "end";
+const FAILED: &str = "failed";
+
+/// Runs `forebay __listen`: opens the address that the server asks for over the socket, if it is one
+/// of `listens`.
+pub fn open_for_server(
+    server: &OwnedFd,
+    listens: Result<(Vec<Listen>, Sockets), String>,
+) -> io::Result<()> {
+    set_socket_timeout(server, Timeout::Recv, Some(MESSAGE_LIMIT))?;
+    let (text, _) = receive(server)?;
+    let (threads, wanted) = text.split_once(' ').unwrap_or_default();
+    let opened = listens.and_then(|(listens, sockets)| {
+        let listen = listens.iter().find(|listen| listen.to_string() == wanted);
+        let listen = listen.ok_or_else(|| format!("the configuration does not name {wanted}"))?;
+        let threads = threads.parse().ok().filter(|threads| (1..=MAX_THREADS).contains(threads));
+        let threads = threads.ok_or("an unknown number of threads")?;
+        let (_, listeners) = open(listen, threads, &sockets).map_err(|error| error.to_string())?;
+        SocketCopies::of(wanted.to_owned(), &listeners).map_err(|error| error.to_string())
+    });
+    let SocketCopies { kind, sockets, .. } = match opened {
+        Ok(copies) => copies,
+        Err(error) => return send(server, &format!("{FAILED} {error}"), &[]),
+    };
+    for part in sockets.chunks(DESCRIPTORS) {
+        let borrowed: Vec<_> = part.iter().map(AsFd::as_fd).collect();
+        send(server, PART, &borrowed)?;
+    }
+    send(server, &format!("{END_OF_SOCKETS} {}", kind.word()), &[])
 }
 
 /// Sends an order, with a descriptor if it has one, and returns the answer.
@@ -164,7 +234,7 @@ impl Launcher {
         let process = RootProcess::start(&RootCommand {
             verb: VERB,
             arguments: words.into_iter().chain(program.arguments.iter().cloned()).collect(),
-            purpose: "SIGUSR2, and reloads that read files of root",
+            purpose: "SIGUSR2, and reloads that read files or open ports as root",
             connection: Connection::Stream,
             keeps: Keeps::Surroundings,
             has_stderr: true,
@@ -192,11 +262,12 @@ impl Launcher {
         }
     }
 
-    /// Returns the access to files that only root may read. `None` if this process keeps its user.
-    pub fn reader(&self) -> Option<RootReader> {
+    /// Returns the access to what only root may read and open. `None` if this process keeps its
+    /// user.
+    pub fn access(&self) -> Option<RootAccess> {
         match self {
             Self::Direct { .. } => None,
-            Self::Root(process) => Some(RootReader(process.clone())),
+            Self::Root(process) => Some(RootAccess(process.clone())),
         }
     }
 }
@@ -254,7 +325,7 @@ pub fn launch_successors(mut arguments: impl Iterator<Item = OsString>) -> ExitC
     }
     let mut socket = UnixStream::from(socket);
     let mut child = None;
-    let readers = Arc::new(AtomicUsize::new(0));
+    let assistants = Arc::new(AtomicUsize::new(0));
     // The loop ends with the server. The last successor then continues without this process.
     while let Ok(Some((order, descriptor))) = receive_order(&socket) {
         let outcome = match (order, descriptor) {
@@ -268,7 +339,12 @@ pub fn launch_successors(mut arguments: impl Iterator<Item = OsString>) -> ExitC
                 String::new()
             }),
             (END, None) => child.take().map_or(Ok(String::new()), end),
-            (READ, Some(descriptor)) => program.read(descriptor, &readers).map(|()| String::new()),
+            (READ, Some(socket)) => {
+                program.assist(READ_VERB, socket, &assistants).map(|()| String::new())
+            }
+            (LISTEN, Some(socket)) => {
+                program.assist(LISTEN_VERB, socket, &assistants).map(|()| String::new())
+            }
             _ => return ExitCode::FAILURE,
         };
         if send_answer(&mut socket, outcome).is_err() {
@@ -294,4 +370,34 @@ fn receive_order(socket: &UnixStream) -> io::Result<Option<(u8, Option<OwnedFd>)
         _ => None,
     });
     Ok((received.bytes == 1).then_some((order[0], descriptor)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The answer of `forebay __listen` for a configuration with one address.
+    fn ask(question: &str) -> (String, usize) {
+        let (ours, theirs) = Handover::new().unwrap();
+        send(&ours.0, question, &[]).unwrap();
+        let listens = vec!["127.0.0.1:0".parse().unwrap()];
+        open_for_server(&theirs, Ok((listens, Sockets::default()))).unwrap();
+        let (mut text, mut sockets) = receive(&ours.0).unwrap();
+        if text == PART {
+            text = receive(&ours.0).map(|(text, _)| text).unwrap();
+        }
+        sockets.truncate(9);
+        (text, sockets.len())
+    }
+
+    #[test]
+    fn only_addresses_of_the_configuration_are_opened() {
+        assert_eq!(ask("2 127.0.0.1:0"), ("end stream".into(), 2));
+        for question in
+            ["1 127.0.0.1:25", "1 unix:/run/x", "1 ", "x", "0 127.0.0.1:0", "-1 127.0.0.1:0"]
+        {
+            let (text, sockets) = ask(question);
+            assert!(text.starts_with(FAILED) && sockets == 0, "{question}: {text}");
+        }
+    }
 }

@@ -10,6 +10,7 @@
 //! with an unchanged definition keeps its processes. A group of backends keeps its state if its
 //! name or its backends are unchanged.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
@@ -215,10 +216,10 @@ impl Server {
         }
     }
 
-    /// Adds advice to the error of a socket or log that only root may open. Root's processes open
-    /// only the logs of the start.
+    /// Adds advice to the error of a log that only root may open. Root's process opens only the logs
+    /// of the start.
     fn with_advice(&self, why: String) -> String {
-        if self.root_reader().is_none() || !why.contains("Permission denied") {
+        if self.root_access().is_none() || !why.contains("Permission denied") {
             return why;
         }
         format!(
@@ -237,8 +238,7 @@ impl Server {
         let mut copies = Vec::new();
         for (index, listen) in (self.listens.len()..).zip(&new) {
             let here = chosen_port(listen, &listens, &addresses);
-            let (address, sockets) = listen::open(&here, self.threads, &wanted.sockets)
-                .map_err(|error| self.with_advice(error.to_string()))?;
+            let (address, sockets) = self.open_one(&here, wanted)?;
             let copy = SocketCopies::of(listen.to_string(), &sockets);
             copies.push(Some(copy.map_err(|error| format!("cannot copy a socket: {error}"))?));
             listens.push(Some(listen.clone()));
@@ -247,6 +247,20 @@ impl Server {
         }
         let addresses = addresses.split_off(self.addresses.len());
         Ok(New { listens: new, addresses, opened, copies })
+    }
+
+    /// Opens a listener, as root if this process may not.
+    fn open_one(&self, listen: &Listen, wanted: &Wanted) -> Result<listen::Opened, String> {
+        let error = match listen::open(listen, self.threads, &wanted.sockets) {
+            Ok(opened) => return Ok(opened),
+            Err(error) => error,
+        };
+        match self.root_access() {
+            Some(root) if error.error.kind() == io::ErrorKind::PermissionDenied => root
+                .open(listen, self.threads)
+                .map_err(|error| format!("cannot listen on {listen}: {error}")),
+            _ => Err(error.to_string()),
+        }
     }
 
     /// Sends the configuration to the threads, and waits until they have applied it. After

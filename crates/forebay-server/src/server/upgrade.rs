@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use forebay_net::handover::launcher::{Launcher, Program, RootReader};
+use forebay_net::handover::launcher::{Launcher, Program, RootAccess};
 use forebay_net::handover::{Handover, Heritage, ListenerKind, SocketCopies, Takeover};
 use forebay_net::listen::{FormerDatagrams, Listener};
 use forebay_net::systemd::STARTER_PORT;
@@ -108,8 +108,8 @@ impl Succession {
         Ok(())
     }
 
-    pub(super) fn root_reader(&self) -> Option<RootReader> {
-        self.launcher.as_ref()?.reader()
+    pub(super) fn root_access(&self) -> Option<RootAccess> {
+        self.launcher.as_ref()?.access()
     }
 
     /// Returns the reason why this process cannot be replaced, or `None` if it can.

@@ -13,7 +13,7 @@ use forebay_conf::files::{self, Recording};
 use forebay_conf::{Listen, Plan, Setting, SocketAccess};
 use forebay_gateway::expect::{self, Outcome};
 use forebay_gateway::{Difference, Origins, Overrides, SiteTls, Starts};
-use forebay_net::handover::launcher::RootReader;
+use forebay_net::handover::launcher::RootAccess;
 use forebay_net::log::ErrorLog;
 use forebay_net::sys::heap::trim;
 use forebay_server::{Reload, ReloadRequest, Reloads};
@@ -38,7 +38,7 @@ pub(super) struct Live {
     source_kind: SourceKind,
     errors: ErrorLog,
     /// Reads files as root, if this process has given up root.
-    reader: Option<RootReader>,
+    reader: Option<RootAccess>,
     origins: Mutex<Arc<Origins>>,
     retiring: Mutex<Vec<JoinHandle<()>>>,
     fixed: Fixed,
@@ -107,7 +107,7 @@ impl Live {
         threads: usize,
         base: Plan,
         origins: Arc<Origins>,
-        (errors, reader): (ErrorLog, Option<RootReader>),
+        (errors, reader): (ErrorLog, Option<RootAccess>),
     ) -> Self {
         let (fixed, base) = (Fixed::of(&base), Arc::new(base));
         let overrides = Overrides::default();
