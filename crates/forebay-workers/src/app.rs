@@ -93,7 +93,10 @@ impl App {
         client: impl Fn() -> u64,
     ) -> Result<Lease, Unavailable> {
         let thread = std::thread::current().id();
-        checkout(&self.shared, thread, client, |mark| control::message(block, body, mark)).await
+        checkout(&self.shared, thread, client, |mark| {
+            control::message(block, body, mark).map(Arc::new)
+        })
+        .await
     }
 
     /// Returns the status of all workers, the oldest first.

@@ -18,13 +18,14 @@ use crate::worker::{Worker, WorkerShared, WorkerState};
 use forebay_process::kept_processor;
 use state::PoolState;
 use std::cell::Cell;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use waiting::Waiting;
+use waiting::{Outgoing, Waiting};
 
 /// Maximum time that an unread request stays in a prefetch queue. In this time, the kernel can run
 /// several other processes for one time slice of 3 to 4 ms each.
@@ -47,7 +48,7 @@ pub(crate) struct Pool {
 
 /// The request, encoded for a worker's prefetch queue. `None` if this request must not wait in a
 /// prefetch queue.
-pub(crate) type Message = Option<Vec<u8>>;
+pub(crate) type Message = Option<Arc<Vec<u8>>>;
 
 /// A worker assigned to a request.
 #[derive(Debug)]
@@ -371,8 +372,36 @@ impl Pool {
         self.lock().all.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, PoolState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Locked<'_> {
+        Locked(Some(self.state.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+/// The locked state. When it is dropped, first unlocks the state and then sends the requests that
+/// were assigned to prefetch queues. A message wakes a worker, which may at once take the processor
+/// of this thread: other threads would then wait for the lock until this one runs again.
+struct Locked<'a>(Option<MutexGuard<'a, PoolState>>);
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let Some(mut state) = self.0.take() else { return };
+        let outbox = std::mem::take(&mut state.outbox);
+        drop(state);
+        outbox.into_iter().for_each(Outgoing::send);
+    }
+}
+
+impl Deref for Locked<'_> {
+    type Target = PoolState;
+
+    fn deref(&self) -> &PoolState {
+        self.0.as_ref().expect("only drop takes it")
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut PoolState {
+        self.0.as_mut().expect("only drop takes it")
     }
 }
 

@@ -38,7 +38,7 @@ use crate::control::{HEAD, LARGEST, Mark};
 pub(crate) struct PrefetchQueue {
     ours: OwnedFd,
     theirs: OwnedFd,
-    /// Marks of requests that a dead worker had not read.
+    /// Marks of requests that a dead worker had not read, or that were never sent to it.
     unread: Mutex<Vec<Mark>>,
 }
 
@@ -60,6 +60,11 @@ impl PrefetchQueue {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let parts = parts.map(IoSlice::new);
         sendmsg(&self.ours, &parts, &mut SendAncillaryBuffer::default(), flags).is_ok()
+    }
+
+    /// Records that a request could not be put into the queue, so that the worker cannot read it.
+    pub(crate) fn refused(&self, mark: Mark) {
+        self.unread.lock().unwrap_or_else(PoisonError::into_inner).push(mark);
     }
 
     /// Takes back the requests with these marks that the worker has not read, and returns their

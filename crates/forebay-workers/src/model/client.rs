@@ -51,7 +51,7 @@ pub(super) async fn client(shared: Arc<AppShared>, plan: ClientPlan, attempts: A
         let block = format!("SCRIPT_FILENAME\0/{number}\0").into_bytes();
         let message = |mark: Mark| {
             let message = control::message(&block, Body::Bytes(&body), mark);
-            message.filter(|_| plan.may_be_prefetched)
+            message.filter(|_| plan.may_be_prefetched).map(Arc::new)
         };
         let Ok(mut lease) = checkout(&shared, plan.thread, || plan.client, message).await else {
             return;

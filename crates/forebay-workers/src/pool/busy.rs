@@ -2,7 +2,7 @@
 
 use super::waiting::Waiting;
 use crate::activity::Activity;
-use crate::control::Mark;
+use crate::control::{LARGEST, Mark};
 use crate::pace::MOMENT;
 use crate::worker::WorkerShared;
 use std::collections::VecDeque;
@@ -63,6 +63,7 @@ impl Busy {
     pub(super) fn may_take(&self, request: &Waiting, now: Instant) -> bool {
         request.message.is_some()
             && self.queued.len() < DEPTH
+            && self.queued.iter().map(Waiting::size).sum::<usize>() + request.size() <= LARGEST
             && self.thread == request.thread
             && self.shared.open.load(Ordering::Relaxed)
             && !self.shared.retired.load(Ordering::Relaxed)

@@ -2,7 +2,7 @@
 
 use super::Given;
 use super::busy::Busy;
-use super::waiting::Waiting;
+use super::waiting::{Outgoing, Waiting};
 use crate::activity::Activity;
 use crate::control::Mark;
 use crate::error::Unavailable;
@@ -39,6 +39,8 @@ pub(super) struct PoolState {
     /// True if each thread is pinned to one processor. Then workers whose requests only compute are
     /// pinned, too.
     pub(super) is_pinned: bool,
+    /// Messages to send when the pool is unlocked.
+    pub(super) outbox: Vec<Outgoing>,
     /// No request is put into a prefetch queue before this time.
     respite: Option<Instant>,
     /// All workers whose process has not been reaped.
@@ -83,8 +85,11 @@ impl PoolState {
             .filter(|busy| may_queue && busy.may_take(&request, now))
             .min_by_key(|busy| (busy.queued.len(), busy.shared.since()));
         match soonest {
-            Some(busy) if request.put_to(&busy.shared) => busy.queued.push_back(request),
-            _ => self.waiters.push(request),
+            Some(busy) => {
+                self.outbox.extend(request.sent_to(&busy.shared));
+                busy.queued.push_back(request);
+            }
+            None => self.waiters.push(request),
         }
     }
 
@@ -167,10 +172,13 @@ impl PoolState {
     /// Gives the next request to `worker`, which has no request now. If there is no request for
     /// this worker, makes the worker idle.
     pub(super) fn assign_next(&mut self, mut worker: Worker) {
+        let here = std::thread::current().id();
         while let Some(request) = self.next_for(&worker) {
-            let has_request = worker.is_at_home(request.thread)
-                && worker.carryover.is_empty()
-                && request.put_to(&worker.shared);
+            let may_send = request.thread == here && worker.is_at_home(here);
+            let message = request.sent_to(&worker.shared);
+            let message = message.filter(|_| may_send && worker.carryover.is_empty());
+            let has_request = message.is_some();
+            self.outbox.extend(message);
             match self.assign(worker, request, VecDeque::new(), has_request) {
                 Some(returned) => worker = returned,
                 None => return,
@@ -214,7 +222,7 @@ impl PoolState {
 
     /// Moves requests of the worker's thread from the pool's queue to the prefetch queue of this
     /// busy worker.
-    fn fill(&mut self, shared: &WorkerShared) {
+    fn fill(&mut self, shared: &Arc<WorkerShared>) {
         let now = Instant::now();
         let Some(front) = self.waiters.requests().front().filter(|_| self.may_prefetch(now)) else {
             return;
@@ -243,9 +251,7 @@ impl PoolState {
             let Some((at, request)) = nearby.find(|(_, request)| fits(busy, request)) else {
                 return;
             };
-            if !request.put_to(shared) {
-                return;
-            }
+            self.outbox.extend(request.sent_to(shared));
             busy.queued.extend(self.waiters.remove(at));
         }
     }
@@ -422,8 +428,9 @@ mod tests {
         for _ in 0..3 {
             let (mut request, turn) = waiting(Instant::now(), None);
             let mark = request.mark;
-            request.message = crate::control::message(b"", crate::control::Body::Empty, mark);
-            assert!(request.put_to(&shared));
+            let message = crate::control::message(b"", crate::control::Body::Empty, mark);
+            request.message = message.map(Arc::new);
+            request.sent_to(&shared).unwrap().send();
             state.busy[0].queued.push_back(request);
             turns.push((mark, turn));
         }
@@ -493,7 +500,7 @@ mod tests {
             state.busy[0].queued.clear();
             let now = Instant::now();
             let (big, _its_turn) = waiting(now - age, None);
-            let (small, _its_turn) = waiting(now, Some(vec![0; 64]));
+            let (small, _its_turn) = waiting(now, Some(vec![0; 64].into()));
             state.waiters.push(big);
             state.waiters.push(small);
             let shared = state.busy[0].shared.clone();

@@ -4,8 +4,9 @@ use super::{Given, Message};
 use crate::control::Mark;
 use crate::error::Unavailable;
 use crate::waiters::Waiter;
-use crate::worker::WorkerShared;
+use crate::worker::{Killed, WorkerShared};
 use std::cell::Cell;
+use std::sync::Arc;
 use std::thread::ThreadId;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -28,6 +29,26 @@ pub(super) struct Waiting {
     pub(super) hurries: bool,
 }
 
+/// A message for a worker's prefetch queue.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    shared: Arc<WorkerShared>,
+    mark: Mark,
+    message: Arc<Vec<u8>>,
+}
+
+impl Outgoing {
+    /// Puts the message into the queue. If this is impossible, because the application has shut the
+    /// socket down, kills the worker; the request then goes to another one.
+    pub(super) fn send(self) {
+        let Self { shared, mark, message } = self;
+        if !shared.prefetch.put(&[&message]) {
+            shared.prefetch.refused(mark);
+            shared.kill(Killed::BrokeProtocol);
+        }
+    }
+}
+
 impl Waiter for Waiting {
     fn is_open(&self) -> bool {
         !self.sender.is_closed()
@@ -43,9 +64,15 @@ impl Waiter for Waiting {
 }
 
 impl Waiting {
-    pub(super) fn put_to(&self, shared: &WorkerShared) -> bool {
-        let is_put = self.message.as_ref().is_some_and(|message| shared.prefetch.put(&[message]));
-        self.put.set(is_put.then(Instant::now));
-        is_put
+    /// Returns this request's message to a worker, to be sent when the pool is unlocked. Only the
+    /// request's own thread may send it.
+    pub(super) fn sent_to(&self, shared: &Arc<WorkerShared>) -> Option<Outgoing> {
+        let message = self.message.clone()?;
+        self.put.set(Some(Instant::now()));
+        Some(Outgoing { shared: shared.clone(), mark: self.mark, message })
+    }
+
+    pub(super) fn size(&self) -> usize {
+        self.message.as_ref().map_or(0, |message| message.len())
     }
 }
