@@ -4,7 +4,7 @@
 use crate::control::Mark;
 use crate::error::Unavailable;
 use crate::lease::Lease;
-use crate::pool::{Given, Hurried, LOOK, Message, Taken, Turn};
+use crate::pool::{Given, Message, TICK, Taken, Turn};
 use crate::shared::AppShared;
 use crate::supervisor::Command;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(crate) async fn checkout(
         let mark = Mark::new();
         let taken =
             shared.pool.take(thread, shared.spec.queue, mark, (&client, || message(mark)))?;
-        let given = await_turn(shared, taken, mark, thread).await?;
+        let given = await_turn(shared, taken, mark).await?;
         if given.has_request {
             return Ok(Lease::of_begun(shared.clone(), given.worker, mark));
         }
@@ -42,17 +42,19 @@ async fn await_turn(
     shared: &Arc<AppShared>,
     taken: Taken,
     mark: Mark,
-    thread: ThreadId,
 ) -> Result<Given, Unavailable> {
-    let (turn, soon) = match taken {
+    let (turn, soon, begins_looks) = match taken {
         Taken::Worker(worker) => return Ok(Given { worker, has_request: false }),
-        Taken::Wait { turn, soon } => (turn, soon),
+        Taken::Wait { turn, soon, begins_looks } => (turn, soon, begins_looks),
     };
     let mut place = QueuePlace { turn: Some(turn), mark, shared };
-    if !soon {
-        place.report_waiting();
+    if begins_looks {
+        tokio::spawn(look_after(Looks(shared.clone())));
     }
-    let outcome = place.wait(thread).await;
+    if !soon {
+        report_waiting(shared);
+    }
+    let outcome = place.wait().await;
     if !matches!(outcome, Err(Unavailable::QueueTimeout)) {
         place.turn = None;
     }
@@ -69,40 +71,51 @@ struct QueuePlace<'a> {
 
 impl QueuePlace<'_> {
     /// Waits until the pool delivers a worker, for at most `queue_timeout`, or `start_timeout` while
-    /// no worker serves. Meanwhile asks the pool regularly for an idle worker. Stops asking after the
-    /// answer [`Hurried::Waits`], and then only waits. Fails after that time, or if the pool refuses
-    /// the request.
-    async fn wait(&mut self, thread: ThreadId) -> Result<Given, Unavailable> {
+    /// no worker serves. Fails after that time, or if the pool refuses the request.
+    async fn wait(&mut self) -> Result<Given, Unavailable> {
         let begun = Instant::now();
-        let mut limit = begun + self.shared.spec.queue_timeout;
-        let while_none_serves = begun + self.shared.spec.start_timeout;
-        let mut look = begun + LOOK;
+        let (mut limit, spec) = (self.shared.spec.queue_timeout, &self.shared.spec);
         loop {
             let Some(turn) = &mut self.turn else { return Err(Unavailable::ShuttingDown) };
-            if let Ok(outcome) = timeout_at(look.min(limit), turn).await {
+            if let Ok(outcome) = timeout_at(begun + limit, turn).await {
                 return outcome.unwrap_or(Err(Unavailable::ShuttingDown));
             }
-            if look >= limit {
-                if limit >= while_none_serves || self.shared.pool.is_serving() {
-                    return Err(Unavailable::QueueTimeout);
-                }
-                limit = while_none_serves;
+            if limit >= spec.start_timeout || self.shared.pool.is_serving() {
+                return Err(Unavailable::QueueTimeout);
             }
-            look = match self.shared.pool.hurry(self.mark, thread, begun.elapsed()) {
-                Hurried::Worker(worker) => return Ok(Given { worker, has_request: false }),
-                Hurried::Held(time) => Instant::now() + time,
-                Hurried::Waits => {
-                    self.report_waiting();
-                    limit
-                }
-            };
+            limit = spec.start_timeout;
         }
     }
+}
 
-    fn report_waiting(&self) {
-        if self.shared.spec.workers.min < self.shared.spec.workers.max {
-            self.shared.supervisor.send(Command::RequestWaits);
+/// Tells the supervisor that requests wait, if it may start more workers.
+fn report_waiting(shared: &AppShared) {
+    let workers = shared.spec.workers;
+    if workers.min < workers.max && shared.pool.all().len() < workers.max {
+        shared.supervisor.send(Command::RequestWaits);
+    }
+}
+
+/// Looks after the requests that wait, for all threads, until none waits.
+async fn look_after(looks: Looks) {
+    let shared = &looks.0;
+    loop {
+        tokio::time::sleep(TICK).await;
+        if !shared.pool.look_after() {
+            return;
         }
+        if shared.pool.missing() > 0 {
+            report_waiting(shared);
+        }
+    }
+}
+
+/// The task that looks after waiting requests. If its thread ends, another one takes over.
+struct Looks(Arc<AppShared>);
+
+impl Drop for Looks {
+    fn drop(&mut self) {
+        self.0.pool.end_looks();
     }
 }
 

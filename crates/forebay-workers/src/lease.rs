@@ -2,7 +2,8 @@
 //!
 //! In the first millisecond of a request, only a control message wakes the gateway: the worker's
 //! report that it waits for a request. The gateway then reads all output. Most requests end this
-//! way. If a request takes longer, the gateway watches the output socket from then on.
+//! way. If a request takes longer, the gateway watches the output socket from then on, until a
+//! request of this worker is short again.
 
 mod cleanup;
 mod receive;
@@ -15,7 +16,7 @@ use crate::error::{Exit, WorkerFault};
 use crate::shared::AppShared;
 use crate::worker::{Heard, Killed, Worker};
 use cleanup::await_cleanup;
-use receive::{Wake, readable, receive_output};
+use receive::{PAUSE, Wake, readable, receive_output};
 use send::{SendFault, stream};
 use std::io;
 use std::os::fd::AsFd;
@@ -350,7 +351,10 @@ impl Lease {
         };
         self.end = Some(kind);
         let Some(mut worker) = self.worker.take() else { return };
-        worker.output.stop_watching();
+        // The next request probably takes as long as this one.
+        if worker.shared.since().elapsed() < PAUSE {
+            worker.output.stop_watching();
+        }
         if (kind, then) == (EndKind::Status(503), Then::Ends) {
             self.app.count_unfit(&worker);
         }

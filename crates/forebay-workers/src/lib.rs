@@ -11,7 +11,6 @@
 //! bytes that the script printed, including the CGI header.
 #![deny(unsafe_code)]
 
-mod activity;
 mod app;
 mod asgi;
 mod backoff;

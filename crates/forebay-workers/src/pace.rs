@@ -22,14 +22,14 @@ use tokio::time::Instant;
 /// worker that began its request within this time counts as running: it probably finishes soon.
 pub(crate) const MOMENT: Duration = Duration::from_millis(5);
 /// Size of a window: the number of a worker's requests between two readings of its sleeps.
-const WINDOW: u64 = 32;
+const WINDOW: u64 = 64;
 /// Number of sleeps within requests that a window may contain if its requests only compute.
-const FEW: u64 = 2;
+const FEW: u64 = 4;
 /// From this score on, requests wait for busy workers. Each window in which requests only computed
 /// adds 1 to the score, up to `MOST`. Each other window subtracts `LESS`.
-const ENOUGH: u32 = 8;
-const MOST: u32 = 16;
-const LESS: u32 = 4;
+const ENOUGH: u32 = 4;
+const MOST: u32 = 8;
+const LESS: u32 = 2;
 
 /// Decides how many workers may run at the same time. Recent requests determine if requests only
 /// compute, or sleep as well.

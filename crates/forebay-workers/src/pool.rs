@@ -9,15 +9,13 @@ mod busy;
 mod state;
 mod waiting;
 
-use crate::activity::Activity;
 use crate::control::Mark;
 use crate::error::Unavailable;
 use crate::health::Health;
-use crate::pace::{self, MOMENT};
+use crate::pace;
 use crate::worker::{Worker, WorkerShared, WorkerState};
 use forebay_process::kept_processor;
 use state::PoolState;
-use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,18 +25,8 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use waiting::{Outgoing, Waiting};
 
-/// Maximum time that an unread request stays in a prefetch queue. In this time, the kernel can run
-/// several other processes for one time slice of 3 to 4 ms each.
-const LONGEST_PREFETCHED: Duration = Duration::from_millis(20);
-
-/// Interval at which a request in a prefetch queue checks its worker.
-pub(crate) const LOOK: Duration = Duration::from_millis(1);
-/// A waiting request checks from time to time if it may use an idle worker. The first `FIRST_ONES`
-/// requests check every 5 ms ([`MOMENT`]). For each further group of this size, the interval is one
-/// `MOMENT` longer, up to 40 ms. If all requests checked every 5 ms, 256 clients would cause four
-/// checks for each request.
-const FIRST_ONES: u32 = 16;
-const LAST_PLACES: u32 = 7;
+/// Interval at which the pool looks after waiting requests ([`Pool::look_after`]).
+pub(crate) const TICK: Duration = Duration::from_millis(2);
 
 /// The pool of one application. The gateway's threads and the supervisor share it.
 #[derive(Debug, Default)]
@@ -64,22 +52,14 @@ pub(crate) type Turn = oneshot::Receiver<Result<Given, Unavailable>>;
 /// The immediate answer to a request for a worker.
 pub(crate) enum Taken {
     Worker(Worker),
-    /// The request has to wait, and must call [`Pool::hurry`] later. `soon` is true if a busy
-    /// worker will probably become free soon.
+    /// The request has to wait.
     Wait {
         turn: Turn,
+        /// True if a busy worker will probably become free soon.
         soon: bool,
+        /// True if the caller has to begin to call [`Pool::look_after`].
+        begins_looks: bool,
     },
-}
-
-/// The answer of [`Pool::hurry`] to a request that has waited for a moment.
-pub(crate) enum Hurried {
-    Worker(Worker),
-    /// The request is in the queue and need not ask again, because no worker stays idle while the
-    /// request is there.
-    Waits,
-    /// The request must ask again after this time.
-    Held(Duration),
 }
 
 impl Pool {
@@ -88,7 +68,7 @@ impl Pool {
     /// Prefers workers that are registered with `thread`'s runtime.
     ///
     /// If enough workers run (see [`Pace`](pace::Pace)), the request has to wait even if another
-    /// worker is idle. The request then waits in a worker's prefetch queue if possible. `message`
+    /// worker is idle. A request waits in the prefetch queue of a busy worker if possible. `message`
     /// builds the bytes that the worker reads, and `mark` identifies the request.
     pub(crate) fn take(
         &self,
@@ -111,12 +91,13 @@ impl Pool {
             return Err(why);
         }
         let client = client();
-        if state.waiters.requests().len() >= limit {
+        let prefetched = state.prefetched();
+        if state.waiters.requests().len() + prefetched >= limit {
             // An idle worker is better than a refusal.
             if let Some(worker) = state.take_idle(thread) {
                 return Ok(Taken::Worker(worker));
             }
-            if !state.waiters.has_room(limit, client) {
+            if !state.waiters.has_room(limit.saturating_sub(prefetched), client) {
                 return Err(Unavailable::QueueFull);
             }
         }
@@ -130,81 +111,27 @@ impl Pool {
                 mark,
                 message: message(),
                 is_wanted: true,
-                hurries: true,
-                put: Cell::default(),
             },
             now,
         );
-        Ok(Taken::Wait { turn, soon: holds })
+        let begins_looks = !std::mem::replace(&mut state.is_looked_after, true);
+        Ok(Taken::Wait { turn, soon: holds, begins_looks })
     }
 
-    /// Answers the request with this mark, which has waited for the time `waited`. Returns an idle
-    /// worker, or puts the request into the pool's queue. In both cases, takes the request out of a
-    /// prefetch queue.
-    ///
-    /// Exception: `Held` means that the request must ask again. The pool returns `Held` in these
-    /// cases:
-    /// - The request is in the pool's queue. The request has waited for less than [`MOMENT`], or
-    ///   requests only compute and all processors are busy.
-    /// - The request has been in a prefetch queue for less than [`LONGEST_PREFETCHED`], and the
-    ///   worker has begun to read the queue or gets no processor time.
-    /// - A worker already has the request, or the pool has closed and refuses the request.
-    pub(crate) fn hurry(&self, mark: Mark, thread: ThreadId, waited: Duration) -> Hurried {
-        if self.keeps_queue(mark) {
-            return Hurried::Held(LOOK);
-        }
+    /// Takes requests back from workers whose current request takes long, and gives waiting requests
+    /// to idle workers if these are needed now. Call this every [`TICK`] while requests wait.
+    /// Returns false when no request waits any more.
+    pub(crate) fn look_after(&self) -> bool {
         let mut state = self.lock();
-        let place = state.waiters.requests().iter().position(|request| request.mark == mark);
-        if place.is_some() && waited < MOMENT {
-            return Hurried::Held(MOMENT - waited);
-        }
-        // One more worker would only evict the data of the running ones from the CPU caches. With
-        // 64 clients and ten workers, a request waits for 6 ms. When each waiting request got
-        // another worker after 5 ms, each request took twice the CPU time.
-        if let Some(place) = place
-            && state.pace.holds(&state.all, Instant::now())
-        {
-            let places = (place as u32 / FIRST_ONES).min(LAST_PLACES);
-            return Hurried::Held(MOMENT * (1 + places));
-        }
-        if let Some(place) = place {
-            if let Some(worker) = state.take_idle(thread) {
-                state.waiters.remove(place);
-                return Hurried::Worker(worker);
-            }
-            if let Some(request) = state.waiters.get_mut(place) {
-                (request.message, request.hurries) = (None, false);
-            }
-            return Hurried::Waits;
-        }
-        let Some(mut request) = state.leave(mark) else { return Hurried::Held(LOOK) };
-        state.pause_prefetch();
-        if let Some(worker) = state.take_idle(thread) {
-            return Hurried::Worker(worker);
-        }
-        (request.message, request.hurries) = (None, false);
-        if state.waiters.is_closed() {
-            state.requeue(request);
-            return Hurried::Held(LOOK);
-        }
-        state.waiters.push_front(request);
-        Hurried::Waits
+        state.take_back_delayed();
+        while state.replace_busy() {}
+        state.is_looked_after = !state.waiters.requests().is_empty() || state.prefetched() > 0;
+        state.is_looked_after
     }
 
-    /// Returns true if this request should stay in its prefetch queue. This is so if the worker has
-    /// begun to read the queue, or if other processes use the worker's processor. Returns false if
-    /// the request has been in the queue for [`LONGEST_PREFETCHED`]. Does not hold the pool's lock
-    /// while it reads two files in /proc, because this takes about 15 us.
-    fn keeps_queue(&self, mark: Mark) -> bool {
-        let Some((worker, next, put)) = self.lock().queue_of(mark) else { return false };
-        if put.elapsed() >= LONGEST_PREFETCHED {
-            return false;
-        }
-        if worker.prefetch.first() != Some(next) {
-            return true;
-        }
-        let Some(activity) = Activity::of(worker.pid) else { return false };
-        self.lock().is_starved(worker.id, activity)
+    /// Lets the next request that has to wait begin to call [`look_after`](Pool::look_after) again.
+    pub(crate) fn end_looks(&self) {
+        self.lock().is_looked_after = false;
     }
 
     /// Handles the requests in the prefetch queue of a worker that was killed or has ended.
@@ -236,9 +163,6 @@ impl Pool {
         };
         let taken_back: Vec<_> = busy.take_back().collect();
         let is_read = !busy.queued.is_empty();
-        if !taken_back.is_empty() {
-            state.pause_prefetch();
-        }
         for request in taken_back {
             state.requeue(request);
         }
@@ -252,6 +176,7 @@ impl Pool {
         let mut state = self.lock();
         let ends = state.waiters.is_closed() || worker.shared.retired.load(Ordering::Relaxed);
         let mut queued = state.end_request(&worker.shared, ends);
+        state.take_back_delayed();
         if let Some(request) = queued.pop_front() {
             state.assign(worker, request, queued, true);
             return;
@@ -297,7 +222,7 @@ impl Pool {
         let workers = self.all().iter().map(|shared| shared.status()).collect();
         let queued = self.waiting();
         let state = self.lock();
-        let waiting = queued + state.busy.iter().map(|busy| busy.queued.len()).sum::<usize>();
+        let waiting = queued + state.prefetched();
         let (starts, crashes) = (state.starts, state.crashes);
         let crash_loop = state.waiters.crash_loop();
         Health { workers, waiting, starts, crashes, crash_loop, note: None }
@@ -362,10 +287,12 @@ impl Pool {
         self.lock().waiters.count()
     }
 
-    /// Returns the number of waiting requests minus the number of idle workers, or 0.
+    /// Returns the number of requests that wait for a worker minus the number of idle workers, or 0.
     pub(crate) fn missing(&self) -> usize {
-        let waiting = self.waiting();
-        waiting.saturating_sub(self.lock().idle.len())
+        let state = self.lock();
+        // Requests that only compute wait in prefetch queues because their worker is soon free.
+        let prefetched = if state.pace.computes() { 0 } else { state.prefetched() };
+        (state.waiters.count() + prefetched).saturating_sub(state.idle.len())
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<WorkerShared>> {

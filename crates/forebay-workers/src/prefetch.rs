@@ -1,21 +1,18 @@
 //! The queue of a worker's next requests: a socket that carries whole messages. Forebay holds both
 //! ends, so that it can also take requests back.
 //!
-//! Forebay can put a request into the queue while the worker still runs the previous one. So the
-//! worker need not sleep between the two requests. If the current request takes long, Forebay takes
-//! back the next request, unless the worker has already read it.
+//! Forebay can put requests into the queue while the worker still runs the previous one. So the
+//! worker need not sleep between two requests. If the current request takes longer than 5 ms
+//! (`pace::MOMENT`), Forebay takes back the next requests, unless the worker has already read them.
 //!
-//! The queue holds up to 16 requests. The gateway's task of each request checks every millisecond
-//! if the worker has begun to read the queue. If not, the task takes its request back. If other
-//! processes use the worker's processor, the tasks wait longer, for at most 20 ms: a second worker
-//! on this processor would cost more.
+//! The queue holds up to eight requests that only compute. It holds one request that may sleep, and
+//! only while all workers are busy: a worker that becomes free first takes that request back.
 //!
 //! If the output of the current request reaches 64 KiB or pauses for 1 ms, its task takes the other
 //! requests back at once. If the worker has already read one of them, the current request has
 //! ended. Its task then reads all output, so that a slow client does not delay the others.
 //!
-//! When the worker dies, unread requests go to other workers. After a request was taken back from a
-//! living worker, prefetch queues stay empty for 100 ms. All requests in a queue belong to one
+//! When the worker dies, unread requests go to other workers. All requests in a queue belong to one
 //! thread, so other threads never add requests to the queue.
 //!
 //! A read by Forebay would wake a worker that waits in a blocking read. So a worker reads without

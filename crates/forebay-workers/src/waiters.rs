@@ -97,11 +97,6 @@ impl<W: Waiter> Waiters<W> {
         Some(request)
     }
 
-    /// Returns the request at this index.
-    pub(crate) fn get_mut(&mut self, at: usize) -> Option<&mut W> {
-        self.requests.get_mut(at)
-    }
-
     /// Returns true if a request of `client` may wait, because fewer than `limit` requests do.
     /// Drops requests that are not wanted any more. If the queue is full, refuses the last request
     /// of a client with at least two more waiting requests than `client` to make room.

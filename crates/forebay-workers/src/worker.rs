@@ -52,6 +52,7 @@ impl Worker {
     pub(crate) fn settle(mut self) -> io::Result<(Worker, Option<Noise>)> {
         let moved = !self.is_at_home(std::thread::current().id());
         if moved {
+            self.output.stop_watching();
             self.control = self.control.moved_here()?;
         }
         self.follow_thread();

@@ -11,7 +11,7 @@ const READ_AT_ONCE: usize = 64 * 1024;
 const LEAST_ROOM: usize = 8 * 1024;
 /// When a worker is silent for this time, the gateway forwards the output so far, and watches the
 /// worker's process. Most requests end earlier.
-const PAUSE: Duration = Duration::from_millis(1);
+pub(super) const PAUSE: Duration = Duration::from_millis(1);
 
 /// The reason why [`readable`] has returned.
 pub(super) enum Wake {
@@ -43,11 +43,9 @@ pub(super) async fn readable(worker: &Worker, closed: bool, has_output: bool) ->
             worker.control.poll_readable(context).map_ok(|()| Wake::Control)
         })
     };
-    if let Ok(outcome) = tokio::time::timeout(PAUSE, input()).await {
-        return outcome;
-    }
     if has_output || !worker.output.is_watched() {
-        return Ok(Wake::Pause);
+        let outcome = tokio::time::timeout(PAUSE, input()).await;
+        return outcome.unwrap_or(Ok(Wake::Pause));
     }
     tokio::select! {
         biased;

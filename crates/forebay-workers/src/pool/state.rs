@@ -1,9 +1,8 @@
 //! The state of the pool, and the assignment of workers to requests.
 
 use super::Given;
-use super::busy::Busy;
+use super::busy::{Busy, DEPTH};
 use super::waiting::{Outgoing, Waiting};
-use crate::activity::Activity;
 use crate::control::Mark;
 use crate::error::Unavailable;
 use crate::pace::{MOMENT, Pace};
@@ -13,17 +12,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::ThreadId;
-use std::time::Duration;
 use tokio::time::Instant;
 
-/// A request that has waited this long gets the next free worker of any thread, unless its own
-/// thread has a running worker. With 128 clients, all requests wait this long. Without the
-/// exception, each worker would then change its thread with each request.
-const PATIENCE: Duration = Duration::from_millis(5);
-/// After a waiting request had to be taken back from a prefetch queue, the pool prefetches no
-/// request during this time. The worker's running request took long, and the next requests may take
-/// long, too.
-const RESPITE: Duration = Duration::from_millis(100);
 /// Number of requests at the front of the queue that the pool searches for a request of the
 /// worker's own thread.
 const NEARBY: usize = 256;
@@ -41,8 +31,8 @@ pub(super) struct PoolState {
     pub(super) is_pinned: bool,
     /// Messages to send when the pool is unlocked.
     pub(super) outbox: Vec<Outgoing>,
-    /// No request is put into a prefetch queue before this time.
-    respite: Option<Instant>,
+    /// True while somebody calls [`Pool::look_after`](super::Pool::look_after) regularly.
+    pub(super) is_looked_after: bool,
     /// All workers whose process has not been reaped.
     pub(super) all: Vec<Arc<WorkerShared>>,
     pub(super) starts: u64,
@@ -62,27 +52,25 @@ impl PoolState {
 
     /// Returns true if this thread has a running worker: one whose request began within [`MOMENT`].
     fn has_at_work(&self, thread: ThreadId, now: Instant) -> bool {
-        self.busy.iter().any(|busy| {
-            busy.thread == thread && now.saturating_duration_since(busy.shared.since()) < MOMENT
-        })
+        self.busy.iter().any(|busy| busy.thread == thread && busy.is_at_work(now))
     }
 
     /// Returns true if the first request of the queue goes to the next free worker of any thread.
-    /// This is so if `first` has waited for more than [`PATIENCE`], and no worker of its own thread
-    /// runs.
+    /// This is so if `first` has waited for more than [`MOMENT`], and no worker of its own thread
+    /// runs. With 128 clients, all requests wait this long, and each worker would otherwise change
+    /// its thread with each request.
     fn is_urgent(&self, first: &Waiting, now: Instant) -> bool {
-        now.saturating_duration_since(first.since) > PATIENCE
-            && !self.has_at_work(first.thread, now)
+        now.saturating_duration_since(first.since) > MOMENT && !self.has_at_work(first.thread, now)
     }
 
-    /// Puts a request into the prefetch queue of a worker that should finish soon. If requests do
-    /// more than compute, or no worker can take the request, puts it into the pool's queue.
+    /// Puts a request into the prefetch queue of a worker that should finish soon. If no worker can
+    /// take the request, puts it into the pool's queue.
     pub(super) fn queue(&mut self, request: Waiting, now: Instant) {
-        let may_queue = self.waiters.requests().is_empty() && self.may_prefetch(now);
+        let depth = if self.waiters.requests().is_empty() { self.depth() } else { 0 };
         let soonest = self
             .busy
             .iter_mut()
-            .filter(|busy| may_queue && busy.may_take(&request, now))
+            .filter(|busy| busy.may_take(&request, depth, now))
             .min_by_key(|busy| (busy.queued.len(), busy.shared.since()));
         match soonest {
             Some(busy) => {
@@ -93,30 +81,27 @@ impl PoolState {
         }
     }
 
-    /// Returns true if prefetching is useful: requests only compute, and no request had to be taken
-    /// back during the last [`RESPITE`].
-    fn may_prefetch(&self, now: Instant) -> bool {
-        self.pace.computes() && self.respite.is_none_or(|end| end <= now)
+    /// Returns the number of requests that a prefetch queue may hold. If requests sleep, it holds one
+    /// while all workers are busy, so that a worker need not wait between two requests.
+    fn depth(&self) -> usize {
+        if self.pace.computes() { DEPTH } else { usize::from(self.idle.is_empty()) }
     }
 
-    /// Pauses prefetching, because a request had to be taken back.
-    pub(super) fn pause_prefetch(&mut self) {
-        self.respite = Some(Instant::now() + RESPITE);
+    /// Returns the number of requests in all prefetch queues.
+    pub(super) fn prefetched(&self) -> usize {
+        self.busy.iter().map(|busy| busy.queued.len()).sum()
     }
 
-    /// Finds the worker whose prefetch queue holds this request. Returns that worker, and the mark
-    /// of the first request in the queue. Also returns the time when the request with `mark` was
-    /// put into the queue. Returns `None` if no prefetch queue holds the request.
-    pub(super) fn queue_of(&mut self, mark: Mark) -> Option<(Arc<WorkerShared>, Mark, Instant)> {
-        let busy = self.holder(mark)?;
-        let request = busy.queued.iter().find(|request| request.mark == mark)?;
-        Some((busy.shared.clone(), busy.queued.front()?.mark, request.put.get()?))
-    }
-
-    /// Returns true if a busy worker gets no processor time.
-    pub(super) fn is_starved(&mut self, worker: u64, activity: Activity) -> bool {
-        let mut busy = self.busy.iter_mut();
-        busy.find(|busy| busy.shared.id == worker).is_some_and(|busy| busy.is_starved(activity))
+    /// Takes back the unread requests of all workers whose current request takes longer than a
+    /// [`MOMENT`].
+    pub(super) fn take_back_delayed(&mut self) {
+        let now = Instant::now();
+        let is_delayed = |busy: &&mut Busy| !busy.queued.is_empty() && !busy.is_at_work(now);
+        let delayed = self.busy.iter_mut().filter(is_delayed);
+        let taken: Vec<_> = delayed.flat_map(Busy::take_back).collect();
+        for request in taken {
+            self.requeue(request);
+        }
     }
 
     fn holder(&mut self, mark: Mark) -> Option<&mut Busy> {
@@ -159,19 +144,25 @@ impl PoolState {
     /// Assigns an idle worker to the first request in the queue, if this request
     /// [needs](Self::is_needed) another worker. Callers call this after a busy worker has ended,
     /// and after a request was put back into the queue. In both cases, another worker may be
-    /// allowed to run now.
-    pub(super) fn replace_busy(&mut self) {
-        if let Some(first) = self.waiters.requests().front()
-            && self.is_needed(first, Instant::now())
-            && let Some(worker) = self.pop_idle(first.thread)
-        {
-            self.assign_next(worker);
-        }
+    /// allowed to run now. Returns true if a worker was assigned.
+    pub(super) fn replace_busy(&mut self) -> bool {
+        let Some(first) = self.waiters.first_open() else { return false };
+        let thread = first.thread;
+        let needed = self
+            .waiters
+            .requests()
+            .front()
+            .is_some_and(|first| self.is_needed(first, Instant::now()));
+        let Some(worker) = needed.then(|| self.pop_idle(thread)).flatten() else { return false };
+        let idle = self.idle.len();
+        self.assign_next(worker);
+        self.idle.len() == idle
     }
 
     /// Gives the next request to `worker`, which has no request now. If there is no request for
     /// this worker, makes the worker idle.
     pub(super) fn assign_next(&mut self, mut worker: Worker) {
+        self.take_back_for_free();
         let here = std::thread::current().id();
         while let Some(request) = self.next_for(&worker) {
             let may_send = request.thread == here && worker.is_at_home(here);
@@ -223,37 +214,38 @@ impl PoolState {
     /// Moves requests of the worker's thread from the pool's queue to the prefetch queue of this
     /// busy worker.
     fn fill(&mut self, shared: &Arc<WorkerShared>) {
-        let now = Instant::now();
-        let Some(front) = self.waiters.requests().front().filter(|_| self.may_prefetch(now)) else {
+        let (now, depth) = (Instant::now(), self.depth());
+        let Some(at) = self.busy.iter().position(|busy| busy.shared.id == shared.id) else {
             return;
         };
-        let is_urgent = self.is_urgent(front, now);
-        let busy = self.busy.iter_mut().find(|busy| busy.shared.id == shared.id);
-        let Some(busy) = busy else { return };
-        let fits =
-            |busy: &Busy, request: &Waiting| busy.may_take(request, now) && request.is_open();
-        // Put no request into the prefetch queue if one of two requests has waited for more than
-        // `PATIENCE` and does not fit into this queue. The waiting request then gets the worker
-        // next. The two requests are the first request of the worker's thread and, if `front` is
-        // urgent, `front`.
-        let waits_long = |request: &Waiting| {
-            now.saturating_duration_since(request.since) > PATIENCE && !fits(busy, request)
-        };
-        let nearby = || self.waiters.requests().iter().take(NEARBY.min(self.waiters.peers()));
-        let front_waits = is_urgent && self.waiters.requests().front().is_some_and(waits_long);
-        if front_waits || nearby().find(|first| first.thread == busy.thread).is_some_and(waits_long)
+        // If the first request is urgent, the worker takes it as soon as the worker is free.
+        while let Some(front) = self.waiters.requests().front()
+            && !self.is_urgent(front, now)
         {
+            let thread = self.busy[at].thread;
+            let mut nearby = self.waiters.requests().iter().take(NEARBY.min(self.waiters.peers()));
+            let is_own = |request: &Waiting| request.thread == thread && request.is_open();
+            // A request that does not fit is not overtaken, and so gets the worker next.
+            let Some(own) = nearby.position(is_own) else { return };
+            if !self.busy[at].may_take(&self.waiters.requests()[own], depth, now) {
+                return;
+            }
+            let Some(request) = self.waiters.remove(own) else { return };
+            self.outbox.extend(request.sent_to(shared));
+            self.busy[at].queued.push_back(request);
+        }
+    }
+
+    /// Takes back the requests that wait behind another one, if no other request waits for the worker
+    /// that is free now. Requests that only compute stay, because their worker is soon free, too.
+    fn take_back_for_free(&mut self) {
+        if !self.waiters.requests().is_empty() || self.pace.computes() {
             return;
         }
-        loop {
-            let nearby = self.waiters.requests().iter().take(NEARBY.min(self.waiters.peers()));
-            let mut nearby = nearby.enumerate();
-            let Some((at, request)) = nearby.find(|(_, request)| fits(busy, request)) else {
-                return;
-            };
-            self.outbox.extend(request.sent_to(shared));
-            busy.queued.extend(self.waiters.remove(at));
-        }
+        let behind = self.busy.iter_mut().filter(|busy| !busy.queued.is_empty());
+        let Some(busy) = behind.min_by_key(|busy| busy.shared.since()) else { return };
+        let taken: Vec<_> = busy.take_back().filter(|request| request.is_wanted).collect();
+        taken.into_iter().for_each(|request| self.waiters.push_front(request));
     }
 
     /// Puts the unread requests of an ended worker back into the queue. If `gives_up` is true, the
@@ -325,8 +317,7 @@ impl PoolState {
         let now = Instant::now();
         let first = self.waiters.requests().front()?;
         let at = if self.is_urgent(first, now) { 0 } else { self.own_request(worker).unwrap_or(0) };
-        let all_hurry = || self.waiters.requests().iter().all(|request| request.hurries);
-        if !self.is_needed(&self.waiters.requests()[at], now) && all_hurry() {
+        if !self.is_needed(&self.waiters.requests()[at], now) {
             return None;
         }
         self.waiters.remove(at)
@@ -353,11 +344,9 @@ mod tests {
     use super::super::Message;
     use super::*;
     use crate::link::{Link, Output};
-    use crate::pool::Pool;
     use crate::prefetch::PrefetchQueue;
-    use std::cell::Cell;
     use std::os::fd::OwnedFd;
-    use std::sync::Mutex;
+    use std::time::Duration;
     use tokio::sync::oneshot;
 
     struct Worked {
@@ -377,8 +366,6 @@ mod tests {
             mark: Mark::new(),
             message,
             is_wanted: true,
-            hurries: true,
-            put: Cell::default(),
         };
         (request, turn)
     }
@@ -393,24 +380,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_worker_that_is_free_rests_while_each_processor_has_one_at_work() {
         let socket = || OwnedFd::from(std::os::unix::net::UnixStream::pair().unwrap().0);
-        for (at_work, hurries, is_pinned, rests) in [
-            (1, true, false, false),
-            (2, true, false, true),
-            (2, true, true, true),
-            (2, false, false, false),
-        ] {
+        for (at_work, is_pinned, rests) in [(1, false, false), (2, false, true), (2, true, true)] {
             let mut state =
                 PoolState { pace: Pace::known(2, true), is_pinned, ..PoolState::default() };
             state.busy.extend((0..at_work).map(busy));
             let (first, _its_turn) = waiting(Instant::now(), None);
-            let (mut request, _turn) = waiting(Instant::now(), None);
-            request.hurries = hurries;
+            let (request, _turn) = waiting(Instant::now(), None);
             state.waiters.push(first);
             state.waiters.push(request);
             let (control, output) = (Link::new(socket()).unwrap(), Output::new(socket()).unwrap());
             let worker = Worker::new(busy(9).shared, control, output);
             state.assign_next(worker);
-            assert_eq!(state.idle.len() == 1, rests, "{at_work} {hurries} {is_pinned}");
+            assert_eq!(state.idle.len() == 1, rests, "{at_work} {is_pinned}");
             assert_eq!(state.waiters.requests().len() == 2, rests);
         }
     }
@@ -457,16 +438,13 @@ mod tests {
     }
 
     #[test]
-    fn later_requests_stay_while_the_worker_makes_progress() {
-        for (read, stays) in [(1, true), (0, false)] {
-            let Worked { state, turns, its_end: _its_end } = worked(read);
-            let pool = Pool { state: Mutex::new(state) };
-            assert_eq!(
-                pool.keeps_queue(turns[2].0),
-                stays,
-                "of a process that nothing is known of"
-            );
-            assert!(!pool.keeps_queue(Mark::new()), "it lies nowhere");
+    fn requests_behind_a_long_one_are_taken_back() {
+        for (age, stays) in [(Duration::ZERO, true), (MOMENT, false)] {
+            let Worked { mut state, turns, its_end: _its_end } = worked(1);
+            std::thread::sleep(age);
+            state.take_back_delayed();
+            assert_eq!(state.waiters.requests().is_empty(), stays);
+            assert_eq!(state.busy[0].queued.front().map(|one| one.mark), Some(turns[0].0));
         }
     }
 
@@ -492,8 +470,8 @@ mod tests {
     }
 
     #[test]
-    fn a_long_wait_without_a_slot_is_not_overtaken_for_ever() {
-        for (age, overtakes) in [(Duration::ZERO, true), (2 * PATIENCE, false)] {
+    fn a_request_without_a_slot_is_not_overtaken() {
+        for age in [Duration::ZERO, 2 * MOMENT] {
             let Worked { mut state, its_end: _its_end, .. } = worked(0);
             (0..32)
                 .for_each(|_| state.pace.learn(crate::worker::Window { sleeps: 0, prefetched: 0 }));
@@ -505,7 +483,7 @@ mod tests {
             state.waiters.push(small);
             let shared = state.busy[0].shared.clone();
             state.fill(&shared);
-            assert_eq!(state.busy[0].queued.len() == 1, overtakes, "after {age:?}");
+            assert!(state.busy[0].queued.is_empty(), "after {age:?}");
         }
     }
 

@@ -5,7 +5,6 @@ use crate::control::Mark;
 use crate::error::Unavailable;
 use crate::waiters::Waiter;
 use crate::worker::{Killed, WorkerShared};
-use std::cell::Cell;
 use std::sync::Arc;
 use std::thread::ThreadId;
 use tokio::sync::oneshot;
@@ -19,14 +18,10 @@ pub(super) struct Waiting {
     /// The client, for [`Waiters`](crate::waiters::Waiters).
     pub(super) client: u64,
     pub(super) since: Instant,
-    /// Time when the request was put into a worker's prefetch queue.
-    pub(super) put: Cell<Option<Instant>>,
     pub(super) mark: Mark,
     pub(super) message: Message,
     /// True if a client still waits for the reply.
     pub(super) is_wanted: bool,
-    /// True if the request asks for an idle worker from time to time ([`super::Pool::hurry`]).
-    pub(super) hurries: bool,
 }
 
 /// A message for a worker's prefetch queue.
@@ -68,7 +63,6 @@ impl Waiting {
     /// request's own thread may send it.
     pub(super) fn sent_to(&self, shared: &Arc<WorkerShared>) -> Option<Outgoing> {
         let message = self.message.clone()?;
-        self.put.set(Some(Instant::now()));
         Some(Outgoing { shared: shared.clone(), mark: self.mark, message })
     }
 
