@@ -43,16 +43,13 @@ async fn await_turn(
     taken: Taken,
     mark: Mark,
 ) -> Result<Given, Unavailable> {
-    let (turn, soon, begins_looks) = match taken {
+    let (turn, begins_looks) = match taken {
         Taken::Worker(worker) => return Ok(Given { worker, has_request: false }),
-        Taken::Wait { turn, soon, begins_looks } => (turn, soon, begins_looks),
+        Taken::Wait { turn, begins_looks } => (turn, begins_looks),
     };
     let mut place = QueuePlace { turn: Some(turn), mark, shared };
     if begins_looks {
         tokio::spawn(look_after(Looks(shared.clone())));
-    }
-    if !soon {
-        report_waiting(shared);
     }
     let outcome = place.wait().await;
     if !matches!(outcome, Err(Unavailable::QueueTimeout)) {
@@ -88,25 +85,16 @@ impl QueuePlace<'_> {
     }
 }
 
-/// Tells the supervisor that requests wait, if it may start more workers.
-fn report_waiting(shared: &AppShared) {
-    let workers = shared.spec.workers;
-    if workers.min < workers.max && shared.pool.all().len() < workers.max {
-        shared.supervisor.send(Command::RequestWaits);
-    }
-}
-
-/// Looks after the requests that wait, for all threads, until none waits.
+/// Looks after the requests that wait, for all threads, until none waits. Tells the supervisor about
+/// them if it may start more workers.
 async fn look_after(looks: Looks) {
-    let shared = &looks.0;
-    loop {
+    let (pool, workers) = (&looks.0.pool, looks.0.spec.workers);
+    while pool.look_after() {
+        let may_start = workers.min < workers.max && pool.all().len() < workers.max;
+        if may_start && pool.missing() > 0 {
+            looks.0.supervisor.send(Command::RequestWaits);
+        }
         tokio::time::sleep(TICK).await;
-        if !shared.pool.look_after() {
-            return;
-        }
-        if shared.pool.missing() > 0 {
-            report_waiting(shared);
-        }
     }
 }
 

@@ -55,8 +55,6 @@ pub(crate) enum Taken {
     /// The request has to wait.
     Wait {
         turn: Turn,
-        /// True if a busy worker will probably become free soon.
-        soon: bool,
         /// True if the caller has to begin to call [`Pool::look_after`].
         begins_looks: bool,
     },
@@ -115,7 +113,7 @@ impl Pool {
             now,
         );
         let begins_looks = !std::mem::replace(&mut state.is_looked_after, true);
-        Ok(Taken::Wait { turn, soon: holds, begins_looks })
+        Ok(Taken::Wait { turn, begins_looks })
     }
 
     /// Takes requests back from workers whose current request takes long, and gives waiting requests

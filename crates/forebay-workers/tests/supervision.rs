@@ -372,7 +372,7 @@ async fn a_background_child_that_keeps_the_output_ends_the_worker_and_reaches_no
     let scripts = Scripts::new();
     let child = scripts.add(
         "child.pl",
-        "#!/usr/bin/perl\n$| = 1; print 'parent'; if (!fork) { sleep 1 until -e 'go'; \
+        "#!/usr/bin/perl\n$| = 1; print 'parent'; if (!fork) { sleep 1 until -e 'go' || !-e $0; \
          print 'late'; open F, '>', 'done'; exit } ",
     );
     let hello = scripts.add("hello.pl", "#!/usr/bin/perl\nprint 'hello'");
@@ -387,7 +387,7 @@ async fn a_background_child_that_keeps_the_output_ends_the_worker_and_reaches_no
         "daemon.pl",
         "#!/usr/bin/perl\n$| = 1; print 'parent'; $SIG{PIPE} = 'IGNORE'; if (!fork) { if (!fork) { \
          select undef, undef, undef, 0.01 until -e 'go2'; print 'late'; open F, '>', 'done2'; close F; \
-         sleep 1 while 1 } exit } wait;",
+         sleep 1 while -e $0 } exit } wait;",
     );
     assert_eq!(get(&app, &daemon).await, "parent");
     scripts.add("go2", "");
