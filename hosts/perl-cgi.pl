@@ -39,6 +39,7 @@ my (@names, $values);                          # the environment that was set la
 my (%scripts, $script, $last_file, $body_lost);
 my ($serving, $compiling, $exit_code);
 my $forgets;                                   # drop variables and subs after each request
+my $proves;                                    # run only proved scripts in this process
 my %libraries;                                 # script => its entries of %INC that are not modules
 my $EXIT = bless [], 'Forebay::Host::Exit';
 my $FAILED = bless [], 'Forebay::Host::Failed';    # an error that is already in the log
@@ -103,7 +104,8 @@ BEGIN {
 }
 
 # Serves requests until Forebay closes the control socket. This file handles the modes registry,
-# registry-prefork and perlrun; perl-processes.pl handles fork and cgi.
+# registry-prefork and perlrun; perl-processes.pl handles fork and cgi,
+# and perl-proving.pl prove.
 sub serve {
     my ($mode, $parent, undef, @preload) = @_;    # `ps` shows the third
     end_with($parent);
@@ -113,13 +115,15 @@ sub serve {
     preload_all(@preload) if @preload;
     ($pid, $mask, $enters_directory, %base) = ($$, umask, $mode ne 'registry', %ENV);
     $forgets = $mode eq 'perlrun';
+    $proves = $mode eq 'prove';
     remember_process();
     reset_interpreter();
     settle_databases() if $INC{'DBI.pm'};    # Apache::DBI has connections that `preload` opened
     syswrite $control, "R\0\0\0";
-    serve_processes($mode) if defined &serve_processes;
+    serve_processes($mode) if defined &serve_processes && $mode ne 'prove';
     no warnings 'once';
     *CORE::GLOBAL::fork = \&fork_script;
+    serve_proving() if $mode eq 'prove';
     while (receive()) {
         last if answer();
     }
@@ -234,6 +238,7 @@ sub answer {
         ? 0 : find_script($file);
     my $has_more = $script && $script->{has_more};
     if ($script) {
+        return answer_apart() if $proves && !is_kept();
         CGI::initialize_globals() if $INC{'CGI.pm'} && defined &CGI::initialize_globals;
         restore_state($script->{state}) if $has_more && $script->{state};
         rewind_data($script) if $has_more && $script->{data};
@@ -359,7 +364,7 @@ sub finish {
     fcntl($output, 4, 0) || defined fileno $output || CORE::exit(1);
     flush_all() or $sound = 0;
     $ends = 1 if !$sound || is_another();
-    $ends = 1 if waitpid(-1, 1) >= 0 && background_writer();    # WNOHANG
+    $ends = 1 if waitpid(-1, 1) >= 0 && background_writer($proves ? own_processes() : {});    # WNOHANG
     $ends = 1 if $INC{'threads.pm'} && has_threads();
     if ($worn_out) {
         $ends = 1;

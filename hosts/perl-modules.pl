@@ -7,6 +7,7 @@ my @CARP = map { "CGI::Carp::$_" } qw(CUSTOM_MSG DIE_HANDLER EMIT_WARNINGS FULL_
     PROGNAME TO_BROWSER WARN WRAP);
 my $accepted = '';                             # the mark of the request that a script has accepted
 my %explained;                                 # scripts whose failure was explained
+my $needs_main;                                # a sub was looked for in the wrong package
 my @PERLS = qw(ENV INC ARGV ARGVOUT SIG STDIN STDOUT STDERR _ a b);    # special names of Perl
 
 # Returns the state that a script in `$package` needs before each run, if any.
@@ -173,7 +174,9 @@ sub explain_failure {
     my $own = $script && $script->{package} or return;
     my $other = $package eq $own ? 'main' : $package eq 'main' ? $own : return;
     no strict 'refs';
-    return if !defined &{"${other}::$name"} || $explained{$own}++;
+    return if !defined &{"${other}::$name"};
+    $needs_main = 1;
+    return if $explained{$own}++;
     my $where = $other eq 'main' ? 'in package main (of a library that begins with "package main;"?)'
         : 'in the script, whose package is not main in this mode';
     log_error("$last_file: $name is there, but $where: mode = \"fork\" (cgi-bin: perl_mode) runs such scripts");

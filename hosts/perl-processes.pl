@@ -10,32 +10,44 @@ my $MOST_ZYGOTES = 32;                         # per worker; the least recently 
 my $SET_FD_FLAGS = 2;
 my (%zygotes, $uses, $code_file);
 our $ZYGOTE;            # the text of perl-zygote.pl, after that of perl-compilation.pl
+our ($proof_key, $proof_salt, $shows_values);    # of perl-proving.pl
 
 sub serve_processes {
     my ($mode) = @_;
-    if ($mode eq 'fork') {
-        open $code_file, '+>', undef or die "cannot make a temporary file: $!\n";
-        syswrite $code_file, $ZYGOTE;
-    }
+    keep_zygote_code() if $mode eq 'fork';
     while (1) {
         $was_prefetched = 4;
         my $have = sysread($prefetch, $message, $CHUNK) || await_message() or last;
-        my ($size, $high, $low) = unpack 'N3', $message;
-        my @fields = split /\0/, substr($message, $HEAD, $size), -1;
-        pop @fields;
-        my $start = $HEAD + $size;
-        my $request = {
-            environment => {%base, @fields}, part => substr($message, $start, $have - $start),
-            length => $high * 2**32 + $low,
-        };
-        my ($status, $ends) = run_process($mode, $request);
-        last if !defined $status;
-        $ends = 1 if !await_writers() || $worn_out;
-        fcntl $output, 4, 0;    # F_SETFL: writes wait
-        reply($output, $status, $ends ? 1 : 0);
-        last if $ends;
+        last if answer_process($mode, $have);
     }
     CORE::exit(0);
+}
+
+sub keep_zygote_code {
+    open $code_file, '+>', undef or die "cannot make a temporary file: $!\n";
+    syswrite $code_file, $ZYGOTE;
+}
+
+sub own_processes { return { map { ($_->{pid} // 0) => 1 } values %zygotes } }
+
+# Answers the request whose first `$have` bytes are in $message. Returns true if this worker has to
+# end.
+sub answer_process {
+    my ($mode, $have) = @_;
+    my ($size, $high, $low) = unpack 'N3', $message;
+    my @fields = split /\0/, substr($message, $HEAD, $size), -1;
+    pop @fields;
+    my $start = $HEAD + $size;
+    my $request = {
+        environment => {%base, @fields}, part => substr($message, $start, $have - $start),
+        length => $high * 2**32 + $low,
+    };
+    my ($status, $ends) = run_process($mode, $request);
+    return 1 if !defined $status;
+    $ends = 1 if !await_writers() || $worn_out;
+    fcntl $output, 4, 0;    # F_SETFL: writes wait
+    reply($output, $status, $ends ? 1 : 0);
+    return $ends;
 }
 
 # Runs one request. Returns two values: the HTTP status of a failure, or 0; and true if this worker
@@ -43,6 +55,11 @@ sub serve_processes {
 sub run_process {
     my ($mode, $request) = @_;
     my $file = $request->{file} = $request->{environment}{SCRIPT_FILENAME} // '';
+    if ($proves) {
+        $request->{token} = token_of($file);
+        my $is_refused = (delete $request->{environment}{FOREBAY_PROOF} // '') eq "refused $request->{token}";
+        $request->{environment}{FOREBAY_PROVE} = 1 if !$is_refused;
+    }
     my @now = file_status($file);
     my $status = unfit($file, @now);
     return (refuse($request) ? $status : undef) if $status;
@@ -128,6 +145,7 @@ sub end_zygote {
     my ($file) = @_;
     my $zygote = delete $zygotes{$file};
     return if $zygote->{is_program};
+    shutdown $zygote->{link}, 2;    # a child of a script may have a copy
     close $zygote->{link};
     waitpid $zygote->{pid}, 0;
 }
@@ -149,7 +167,8 @@ sub start_zygote {
             $code_file, $its_link, $control, $output;
         my $load = sprintf '-M5.006;BEGIN{@Forebay::Zygote::given=(%s);require q(/proc/self/fd/%d)}',
             join(',', @passed, $$, $PRCTL{ ($Config::Config{archname} =~ /^([a-z0-9_]+)/)[0] } // 0,
-                $DUP3 // 0, map { "q($_)" } grep { /^\w+\z/ } keys %$environment),
+                $DUP3 // 0, $proves ? 1 + $shows_values : 0, "q($proof_salt)",
+                map { "q($_)" } grep { /^\w+\z/ } keys %$environment),
             $passed[0];
         my ($program, $switches) = $first =~ /^#!\s*(\S+)\s*(.*)/ ? ($1, $2) : ('perl', '');
         $program = $1 if $program =~ m{/env\z} && $switches =~ /(\S*perl\S*)/;
@@ -189,11 +208,23 @@ sub run_forked {
     local $SIG{PIPE} = 'IGNORE';
     my $sent = syswrite $zygote->{link}, "$head$environment$part";
     if ($sent && sysread($zygote->{link}, my $word, 4)) {
+        receive_proof($request, $zygote) if $request->{environment}{FOREBAY_PROVE};
         return status_of(unpack 'N', $word);
     }
     # Part of the body may still be in the control socket, so this worker ends, too.
     log_error("$request->{file}: the process that had compiled it has ended");
     return (500, 1);
+}
+
+# Receives what the child has found out about its request.
+sub receive_proof {
+    my ($request, $zygote) = @_;
+    sysread($zygote->{link}, my $size, 4) == 4 or return;
+    my ($text, $left) = ('', unpack 'N', $size);
+    while ($left > length $text) {
+        sysread $zygote->{link}, $text, $left - length $text, length $text or return;
+    }
+    tell_proof($request->{file}, $request->{token}, 'forked', split /\n/, $text) if $text ne '';
 }
 
 # ---- leftover processes ----
@@ -202,8 +233,8 @@ sub run_forked {
 # do. Returns false if a process has this socket as another descriptor, or if that cannot be known.
 sub await_writers {
     my $pause = 0.001;
-    my %own = map { ($_->{pid} // 0) => 1 } values %zygotes;
-    while (my $found = background_writer(\%own)) {
+    my $own = own_processes();
+    while (my $found = background_writer($own)) {
         return 0 if $found > 1;
         select undef, undef, undef, $pause;
         $pause *= 2 if $pause < 0.05;

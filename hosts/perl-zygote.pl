@@ -7,10 +7,13 @@ package Forebay::Zygote;
 use strict;
 
 # Descriptors of this file, of the link to the worker, control and output; process id of the worker;
-# system call numbers of prctl and dup3; names of variables that a request has.
+# system call numbers of prctl and dup3; in mode `prove` 1, or 2 if values may be shown, and the salt
+# of digests; names of variables that a request has.
 our @given;
-my ($code, $link_number, $control_number, $output_number, $own, $prctl, $dup3, @names) = @given;
+my ($code, $link_number, $control_number, $output_number, $own, $prctl, $dup3, $proves, $salt, @names)
+    = @given;
 my ($link, $control, $output, $child_handler, $set, $deleted);
+my ($baseline, $report, $proving, $inputs, $script);    # of mode `prove`
 delete $INC{"/proc/self/fd/$code"};
 
 # Sets close-on-exec, because the script's BEGIN blocks may start programs.
@@ -34,6 +37,7 @@ INIT {
     while (my ($environment, $part, $length) = receive()) {
         # The worker has looked at the descriptors before its first request.
         $is_used++ or reopen(\*STDIN, '<', '/dev/null');
+        my $compares = $proves && prepare_proof($environment);
         my $child = fork;
         if (!defined $child) {
             print STDERR "$0: cannot fork: $!\n";
@@ -45,6 +49,7 @@ INIT {
         }
         1 while waitpid($child, 0) < 0 && $! == 4;    # EINTR
         syswrite $link, pack 'N', $?;
+        pass_report() if $compares;
     }
     kill KILL => $$ if $$ == $own;
 }
@@ -59,6 +64,45 @@ sub prepare {
     $| = $unbuffered;
     select $was;
     ($set, $deleted) = Forebay::Compilation::changes();
+}
+
+# Prepares to compare the state after the request with that before. Returns true if the worker waits
+# for a report.
+sub prepare_proof {
+    return 0 if index("\0$_[0]", "\0FOREBAY_PROVE\0") < 0;
+    $Forebay::Proof::salt = $salt;
+    open $report, '+>', undef or undef $report;
+    $baseline ||= Forebay::Proof::is_possible() && Forebay::Proof::snapshot('main') if $report;
+    return 1;
+}
+
+# Passes what the child has found to the worker, with its length.
+sub pass_report {
+    my ($text, $at) = ('', 0);
+    if ($report) {
+        sysseek $report, 0, 0;
+        1 while sysread $report, $text, 65_536, length $text;
+        close $report;
+    }
+    $text = pack 'N/a*', $text;
+    while ($at < length $text) { $at += syswrite($link, $text, length($text) - $at, $at) || return }
+}
+
+# This runs after the END blocks of the script, because it is compiled before them.
+END {
+    if (defined $proving && $proving == $$) {
+        local ($?, $@, $!, $_) = ($?);
+        my $begun = Time::HiRes::time();
+        eval {
+            local $SIG{__DIE__};
+            my @faults = Forebay::Proof::faults();
+            push @faults, ['the script', '', '', 'its -T needs a perl of its own for each request']
+                if ${^TAINT};
+            my (undef, @lines) = Forebay::Proof::report('main', $baseline, $inputs, $proves > 1, $begun,
+                $script, \@faults);
+            syswrite $report, join "\n", @lines;
+        };
+    }
 }
 
 # Returns the next request. Returns nothing if the worker has ended or no longer needs this process.
@@ -92,6 +136,10 @@ sub become {
     my @fields = split /\0/, $environment, -1;
     pop @fields;
     my %request = @fields;
+    if (delete $request{FOREBAY_PROVE} && $baseline) {
+        ($proving, $script) = ($$, $request{SCRIPT_FILENAME});
+        $inputs = Forebay::Proof::inputs(\%request, $part);
+    }
     %ENV = (%request, %$set);
     delete @ENV{@$deleted};
     body($part, $length) if $length;
@@ -103,6 +151,7 @@ sub become {
     reopen_data();
     $^T = time;
     srand;
+    Forebay::Proof::refresh($baseline) if defined $proving;
     $! = 0;
     $? = 0;
 }

@@ -63,7 +63,7 @@ sub serve {
     prepare_base();
     syswrite $control, "R\0\0\0";
     while (my $env = receive()) {
-        last if answer($env);
+        last if defined &answer_proving ? answer_proving($env) : answer($env);
     }
     # Waits until Forebay closes the control socket. If this process ended before Forebay has read
     # the end marker, its end would count as a crash.

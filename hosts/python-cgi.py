@@ -56,7 +56,9 @@ def serve(mode, parent, cgi, cgitb):
     process. `mode`: fresh or fork. `cgi`, `cgitb`: sources of these modules, for interpreters that
     lack them."""
     adopts_orphans = end_with(int(parent), adopts_orphans=True)
-    host = Host({'cgi': cgi, 'cgitb': cgitb}, adopts_orphans)
+    host = (ProvingHost if mode == 'prove' else Host)({'cgi': cgi, 'cgitb': cgitb}, adopts_orphans)
+    if mode == 'prove':
+        return host.serve(host.prove)
     return host.serve(host.fork if mode == 'fork' else host.run)    # fork: one process per request
 
 

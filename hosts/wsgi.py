@@ -45,7 +45,8 @@ def serve(name, parent):
     "/path/of/file:callable"."""
     end_with(int(parent))
     inbox, output = Inbox(), os.dup(1)
-    os.register_at_fork(after_in_child=Descriptors(inbox, output).leave)
+    descriptors = Descriptors(inbox, output)
+    os.register_at_fork(after_in_child=descriptors.leave)
     null = os.open('/dev/null', os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(2, 1)
@@ -62,7 +63,10 @@ def serve(name, parent):
     inbox.ready()
     gc.collect()
     gc.freeze()    # loaded objects stay, so collections can skip them
-    worker = Worker(application, inbox, output)
+    if 'ProvingWorker' in globals():
+        worker = ProvingWorker(application, inbox, output, descriptors, name)
+    else:
+        worker = Worker(application, inbox, output)
     if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, worker.abort)
     while worker.answer():

@@ -170,6 +170,41 @@ pub struct AppStatus {
     pub crash_loop: Option<String>,
     /// A configured feature that does not work on this machine.
     pub note: Option<String>,
+    /// In mode `prove`, the state of each script.
+    pub proofs: Vec<ProofRow>,
+}
+
+/// What is known about a script in mode `prove`.
+#[derive(Clone, Debug)]
+pub struct ProofRow {
+    pub script: String,
+    /// State: `proving`, `proved` or `refused`.
+    pub state: &'static str,
+    /// Requests without a finding in processes of their own, and the number that a proof needs.
+    pub requests: u64,
+    pub needed: u64,
+    /// Number of different inputs among them.
+    pub inputs: usize,
+    /// Checks of kept requests.
+    pub checks: u64,
+    /// Variables that each request changes in the same way.
+    pub harmless: usize,
+    /// Mean time of a comparison in microseconds.
+    pub micros: u64,
+    /// Why the script is refused.
+    pub finding: Option<FindingRow>,
+}
+
+/// Why a script is not kept.
+#[derive(Clone, Debug)]
+pub struct FindingRow {
+    pub variable: String,
+    pub why: String,
+    /// File and line of the assignment, or empty.
+    pub place: String,
+    /// Values after two requests, described.
+    pub values: Vec<String>,
+    pub cure: String,
 }
 
 /// A worker at one moment.
@@ -431,6 +466,7 @@ impl Admin {
                 "name": app.name, "workers": workers.collect::<Vec<_>>(),
                 "waiting": app.waiting, "starts": app.starts, "crashes": app.crashes,
                 "crash_loop": app.crash_loop, "note": app.note,
+                "proofs": app.proofs.iter().map(proof_json).collect::<Vec<_>>(),
             })
         });
         let status = json!({
@@ -557,6 +593,20 @@ const STATES: [&str; 4] = ["starting", "idle", "busy", "ending"];
 
 /// Appends the metrics of each application. Process ids are not used as labels, because their
 /// number is unbounded.
+fn proof_json(proof: &ProofRow) -> serde_json::Value {
+    let finding = proof.finding.as_ref().map(|finding| {
+        json!({
+            "variable": finding.variable, "why": finding.why, "place": finding.place,
+            "values": finding.values, "cure": finding.cure,
+        })
+    });
+    json!({
+        "script": proof.script, "state": proof.state, "requests": proof.requests,
+        "needed": proof.needed, "inputs": proof.inputs, "checks": proof.checks,
+        "harmless": proof.harmless, "comparison_us": proof.micros, "finding": finding,
+    })
+}
+
 fn append_apps(out: &mut String, apps: &[AppStatus]) {
     let names: Vec<String> = apps.iter().map(|app| label(&app.name)).collect();
     metrics::WORKERS.begin(out);

@@ -7,7 +7,7 @@ mod metrics;
 pub use admin::{
     Admin, AdminChange, AppStatus, BackendChange, BackendRow, BackendState, BackendsOf, CacheRow,
     CertificateRow, ChangeOrder, Changed, ClosedSite, ConfigurationRow, Control, DiskRow,
-    MaintenanceChange, MirrorCounts, MirrorRow, Purge, Purged, Refused, ReloadRow, Status,
-    WeightChange, WorkerRow, open,
+    FindingRow, MaintenanceChange, MirrorCounts, MirrorRow, ProofRow, Purge, Purged, Refused,
+    ReloadRow, Status, WeightChange, WorkerRow, open,
 };
 pub use metrics::{Kind, METRICS, Metric, metrics_json};

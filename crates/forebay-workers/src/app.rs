@@ -9,6 +9,7 @@ use crate::health::Health;
 use crate::lease::Lease;
 use crate::pool::Pool;
 use crate::process::Confinement;
+use crate::proofs::{Proof, ProofKey, Proofs};
 use crate::shared::AppShared;
 use crate::spec::AppSpec;
 use crate::stderr::WorkerLog;
@@ -19,8 +20,26 @@ use forebay_process::Identity;
 use forebay_process::cgroup::LimitedCgroup;
 use forebay_process::{Severity, StartError};
 use kind::WorkerKind;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The variable of a request with Forebay's verdict about its script, in mode `prove`.
+pub const PROOF: &str = "FOREBAY_PROOF";
+
+/// Returns a log that passes the reports of mode `prove` to `proofs`, and all other lines on.
+fn without_reports(log: WorkerLog, proofs: Arc<Proofs>, app: String) -> WorkerLog {
+    Arc::new(move |level, line| {
+        let heard = proofs.hear(line);
+        // The rest of a report's line may be only the prefix of this worker's lines.
+        if !heard.is_report || !heard.rest.trim_end().ends_with(']') {
+            log(level, heard.rest);
+        }
+        if let Some(news) = heard.news {
+            log(Severity::Info, &format!("[{app}] {news}"));
+        }
+    })
+}
 
 /// A running application. Clones refer to the same application. If the last clone is dropped
 /// without [`shutdown`](App::shutdown), the workers are killed.
@@ -59,12 +78,21 @@ impl App {
             LimitedCgroup::prepare(&spec.name, spec.cgroup, identity.as_ref(), &|line| {
                 log(Severity::Warn, line);
             });
-        let place = Confinement { identity, cgroup };
+        let proofs = Proofs::new(&spec);
+        let proof = proofs.as_ref().map_or_else(ProofKey::default, |proofs| proofs.key.clone());
+        let log = match proofs.clone() {
+            Some(proofs) => without_reports(log, proofs, spec.name.clone()),
+            None => log,
+        };
+        let place = Confinement { identity, cgroup, proof };
         let (own_spec, own_pool) = (spec.clone(), pool.clone());
         let (supervisor, first) = Handle::start(&spec.name, log.clone(), move || {
             WorkerKind::new(own_spec, place, own_pool)
         })?;
-        let shared = Arc::new(AppShared { spec, pool, sink: log, supervisor, note });
+        if let Some(proofs) = &proofs {
+            let _ = proofs.demoted.set(supervisor.commands());
+        }
+        let shared = Arc::new(AppShared { spec, pool, sink: log, supervisor, note, proofs });
         Ok((App { shared }, first))
     }
 
@@ -102,6 +130,18 @@ impl App {
     /// Returns the status of all workers, the oldest first.
     pub fn status(&self) -> Vec<WorkerStatus> {
         self.shared.pool.all().iter().map(|shared| shared.status()).collect()
+    }
+
+    /// Returns the value of the variable [`PROOF`], which a request for this script must have as its
+    /// first one. `None`: it must not have it, because the script is not proved yet, or because the
+    /// application is not in mode `prove`. `script` is `None` for a PSGI or WSGI application.
+    pub fn proof_of(&self, script: Option<&Path>) -> Option<String> {
+        self.shared.proofs.as_ref()?.word(script)
+    }
+
+    /// Returns the state of each script, in mode `prove`.
+    pub fn proofs(&self) -> Vec<Proof> {
+        self.shared.proofs.as_ref().map(|proofs| proofs.list()).unwrap_or_default()
     }
 
     /// Returns true if `other` is the same application.

@@ -6,6 +6,7 @@ mod perl;
 mod psgi;
 mod python;
 
+use crate::proofs::ProofKey;
 use crate::spec::{AppSpec, Kind};
 use std::process::Command;
 
@@ -20,19 +21,22 @@ pub(crate) struct Host {
 
 impl Host {
     /// Returns the program (interpreter and script) that the workers of the application `spec` run.
-    /// The process `parent` starts each worker. If `parent` ends, the worker ends as well.
-    pub(crate) fn of(spec: &AppSpec, parent: u32) -> Host {
+    /// The process `parent` starts each worker. If `parent` ends, the worker ends as well. `proof`
+    /// is for mode `prove`.
+    pub(crate) fn of(spec: &AppSpec, parent: u32, proof: &ProofKey) -> Host {
         match &spec.kind {
-            Kind::PerlCgi { mode, preload, .. } => perl::host(&spec.name, *mode, preload, parent),
-            Kind::Psgi { file, .. } => psgi::host(&spec.name, file, parent),
+            Kind::PerlCgi { mode, preload, .. } => {
+                perl::host(&spec.name, (*mode, preload), parent, proof)
+            }
+            Kind::Psgi { file, .. } => psgi::host(&spec.name, file, parent, proof),
             Kind::ModPerl { preload, switches, directives, .. } => {
                 mod_perl::host(spec, (preload, switches, directives), parent)
             }
             Kind::PythonCgi { mode, python, .. } => {
-                python::cgi_host(python.as_deref(), *mode, parent)
+                python::cgi_host(python.as_deref(), *mode, parent, proof)
             }
             Kind::Wsgi { module, python, .. } => {
-                python::wsgi_host(python.as_deref(), module, parent)
+                python::wsgi_host(python.as_deref(), module, parent, proof)
             }
         }
     }

@@ -104,6 +104,7 @@ impl World {
             sink: Arc::new(|_: forebay_process::Severity, _: &str| {}),
             supervisor,
             note: None,
+            proofs: None,
         };
         shared.pool.set_pace(fastrand::usize(1..=2), fastrand::u8(..4) > 0);
         if fastrand::bool() {

@@ -13,6 +13,7 @@
 use crate::executable;
 use crate::host::Host;
 use crate::prefetch::PrefetchQueue;
+use crate::proofs::ProofKey;
 use crate::spec::{AppSpec, Kind};
 use crate::sys::spawn::{DESCRIPTORS, spawn};
 use forebay_process::cgroup::LimitedCgroup;
@@ -47,10 +48,12 @@ pub(crate) struct Process {
     pub(crate) stderr: OwnedFd,
 }
 
-/// The user and the cgroup of workers.
+/// The user and the cgroup of workers, and the key of their reports.
 pub(crate) struct Confinement {
     pub(crate) identity: Option<Identity>,
     pub(crate) cgroup: Option<LimitedCgroup>,
+    /// Empty unless the application is in mode `prove`.
+    pub(crate) proof: ProofKey,
 }
 
 /// Starts a worker in its own process group. Call this on a thread that outlives the workers,
@@ -58,7 +61,7 @@ pub(crate) struct Confinement {
 pub(crate) fn start(spec: &AppSpec, place: &Confinement) -> io::Result<Process> {
     let helper = place.identity.as_ref().and_then(Identity::helper);
     let parent = helper.map_or_else(std::process::id, Helper::pid);
-    let Host { command, first_message } = Host::of(spec, parent);
+    let Host { command, first_message } = Host::of(spec, parent, &place.proof);
     let (control, its_control) = stream_pair()?;
     let (output, its_output) = output_pair(&spec.kind)?;
     let (prefetch, its_prefetch) = PrefetchQueue::pair()?;

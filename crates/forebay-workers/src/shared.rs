@@ -2,6 +2,7 @@
 
 use crate::link::Noise;
 use crate::pool::Pool;
+use crate::proofs::Proofs;
 use crate::spec::AppSpec;
 use crate::stderr::WorkerLog;
 use crate::supervisor::{Command, Handle};
@@ -18,6 +19,8 @@ pub(crate) struct AppShared {
     pub(crate) supervisor: Handle,
     /// A message about a configured setting that this machine does not support.
     pub(crate) note: Option<String>,
+    /// In mode `prove`, the verdicts about scripts.
+    pub(crate) proofs: Option<Arc<Proofs>>,
 }
 
 impl AppShared {

@@ -52,6 +52,12 @@ pub struct AppSpec {
     pub limits: ProcessLimits,
     /// Limits of all workers together.
     pub cgroup: CgroupLimits,
+    /// True if a PSGI or WSGI application is in mode `prove`.
+    pub proves: bool,
+    /// In mode `prove`, a script is kept after this many requests without a finding.
+    pub prove_requests: u64,
+    /// In mode `prove`, findings contain values, which may be secrets of visitors.
+    pub shows_values: bool,
 }
 
 impl AppSpec {
@@ -79,6 +85,9 @@ impl AppSpec {
             group: None,
             limits: ProcessLimits::default(),
             cgroup: CgroupLimits::default(),
+            proves: false,
+            prove_requests: 50,
+            shows_values: false,
         }
     }
 
@@ -215,6 +224,9 @@ pub enum PerlMode {
     Fork,
     /// Each request starts a new process, for scripts in any language.
     Cgi,
+    /// As `Fork`, until the script has left nothing of one request to the next; then as
+    /// `RegistryPrefork`.
+    Prove,
 }
 
 /// Mode of execution of Python scripts.
@@ -224,6 +236,8 @@ pub enum PythonMode {
     Fresh,
     /// The worker compiles each script once, and forks for each request.
     Fork,
+    /// As `Fork`, until the script has left nothing of one request to the next; then as `Fresh`.
+    Prove,
 }
 
 /// The number of workers: always `min`, and up to `max` on demand.

@@ -122,6 +122,11 @@ enum CtlOrder {
         #[arg(long, value_name = "NETWORK")]
         except: Vec<String>,
     },
+    /// Show which scripts are kept in mode `prove`, and why others are not
+    ///
+    /// A script is proving (in a process of its own for each request), proved (kept in workers) or
+    /// refused. Values are described, not shown; `forebay prove` can show them.
+    Proofs,
     /// Undo all changes of backends and sites
     Reset,
     /// Print the settings of the running configuration, without secrets
@@ -171,7 +176,7 @@ fn order(args: &CtlArgs) -> Result<String, (u8, String)> {
         post("backend", &json!({ "backend": backend, "upstream": upstream, key: value }))
     };
     let answer = match &args.order {
-        CtlOrder::Status => server.get("/status.json"),
+        CtlOrder::Status | CtlOrder::Proofs => server.get("/status.json"),
         CtlOrder::Reload { .. } => post("reload", &json!({})),
         CtlOrder::Reset => post("reset", &json!({})),
         CtlOrder::Plan => server.get("/control/plan"),
@@ -210,6 +215,7 @@ fn order(args: &CtlArgs) -> Result<String, (u8, String)> {
     }
     Ok(match &args.order {
         CtlOrder::Status => shown::status(&parsed),
+        CtlOrder::Proofs => shown::proofs(&parsed),
         CtlOrder::Plan => shown::plan(&parsed),
         CtlOrder::Diff => shown::difference(&parsed),
         _ => shown::done(&parsed),
@@ -233,6 +239,11 @@ fn signal(pid: i32, config: Option<&Path>) -> Result<String, (u8, String)> {
     Ok("sent SIGHUP; the outcome is in the log. To see it here, add admin = \
         \"unix:/run/forebay/admin.sock\" to [server], and restart\n"
         .to_owned())
+}
+
+/// Returns the state of a script in mode `prove` as text.
+pub fn proof_text(proof: &Value) -> String {
+    shown::proof_text(proof)
 }
 
 /// Returns the difference in a server's answer as text.

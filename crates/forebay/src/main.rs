@@ -14,6 +14,7 @@ mod init;
 mod junit;
 mod man;
 mod merge;
+mod prove;
 mod serve;
 mod test_server;
 
@@ -35,6 +36,7 @@ enum Verb {
     Serve(serve::ServeArgs),
     Check(check::CheckArgs),
     Explain(explain::ExplainArgs),
+    Prove(prove::ProveArgs),
     Ctl(ctl::CtlArgs),
     Import(import::ImportArgs),
     Bench(Box<bench::BenchArgs>),
@@ -103,6 +105,7 @@ fn main() -> ExitCode {
         Verb::Serve(args) => serve::run(args),
         Verb::Check(args) => check::run(args),
         Verb::Explain(args) => explain::run(args),
+        Verb::Prove(args) => prove::run(&args),
         Verb::Ctl(args) => ctl::run(&args),
         Verb::Import(args) => import::run(&args),
         Verb::Bench(args) => bench::run(&args),

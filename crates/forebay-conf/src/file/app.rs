@@ -26,8 +26,9 @@ pub struct App {
     /// of the ASP.NET application (mono). For other kinds, the working directory. Default: the
     /// directory of the configuration file that contains this table.
     pub dir: Option<At<String>>,
-    /// The way to run each script. perl-cgi: registry (default), registry-prefork, perlrun, fork or
-    /// cgi. python-cgi: fresh (default) or fork.
+    /// The way to run each script. perl-cgi: registry (default), registry-prefork, perlrun, fork,
+    /// cgi or prove. python-cgi: fresh (default), fork or prove. psgi, wsgi:
+    /// keep (default) or prove.
     #[schemars(with = "Option<ModeOfAnyKind>")]
     pub mode: Option<At<String>>,
     /// cgi-bin: the way to run Perl scripts, with the values of `mode` for perl-cgi. Default:
@@ -36,9 +37,13 @@ pub struct App {
     /// cgi-bin: the way to run Python scripts, with the values of `mode` for python-cgi. Default:
     /// fresh.
     pub python_mode: Option<At<String>>,
+    /// Mode prove: a script is kept in a worker after this many requests, of which at least 5 differ,
+    /// if no request has left anything of its visitor. Until then, and after a finding, each request
+    /// runs in a process of its own. Default: 50.
+    pub prove_requests: Option<At<u64>>,
     /// perl-cgi, cgi-bin: Perl files and modules that each worker loads when it starts, such as
-    /// ["startup.pl", "CGI"], as PerlRequire and PerlModule of mod_perl do. Not in the modes fork
-    /// and cgi. Default: none.
+    /// ["startup.pl", "CGI"], as PerlRequire and PerlModule of mod_perl do. Not in the modes fork,
+    /// cgi and prove. Default: none.
     pub preload: Option<At<OneOrMany<String>>>,
     /// cgi-bin, perl-cgi, python-cgi: the largest number of processes at the same time for scripts
     /// that no worker can run, such as shell scripts. Further requests wait. Default: 64.
@@ -256,6 +261,7 @@ const FORMS: [Form; 15] = [
         may: &[
             "perl_mode",
             "python_mode",
+            "prove_requests",
             "preload",
             "max_processes",
             "python",
@@ -267,18 +273,24 @@ const FORMS: [Form; 15] = [
     Form {
         kind: "perl-cgi",
         must: &["dir"],
-        may: &["mode", "preload", "max_processes", "lib", "max_output"],
-        modes: &["registry", "registry-prefork", "perlrun", "fork", "cgi"],
+        may: &["mode", "prove_requests", "preload", "max_processes", "lib", "max_output"],
+        modes: &["registry", "registry-prefork", "perlrun", "fork", "cgi", "prove"],
         ..FORM
     },
     Form {
         kind: "python-cgi",
         must: &["dir"],
-        may: &["mode", "max_processes", "python", "lib", "max_output"],
-        modes: &["fresh", "fork"],
+        may: &["mode", "prove_requests", "max_processes", "python", "lib", "max_output"],
+        modes: &["fresh", "fork", "prove"],
         ..FORM
     },
-    Form { kind: "psgi", must: &["file"], may: &["mount", "lib", "max_output"], ..FORM },
+    Form {
+        kind: "psgi",
+        must: &["file"],
+        may: &["mode", "prove_requests", "mount", "lib", "max_output"],
+        modes: &["keep", "prove"],
+        ..FORM
+    },
     Form {
         kind: "mod-perl",
         may: &[
@@ -300,10 +312,17 @@ const FORMS: [Form; 15] = [
     Form {
         kind: "wsgi",
         must: &["module"],
-        may: &["python", "mount", "lib", "max_output"],
+        may: &["mode", "prove_requests", "python", "mount", "lib", "max_output"],
+        modes: &["keep", "prove"],
         ..FORM
     },
-    Form { kind: "wsgi", must: &["file"], may: &["python", "mount", "lib", "max_output"], ..FORM },
+    Form {
+        kind: "wsgi",
+        must: &["file"],
+        may: &["mode", "prove_requests", "python", "mount", "lib", "max_output"],
+        modes: &["keep", "prove"],
+        ..FORM
+    },
     Form {
         kind: "rack",
         may: &["file", "ruby", "threads", "connections", "mount", "lib", "stop_timeout"],
@@ -413,6 +432,8 @@ impl JsonSchema for ModeOfAnyKind {
                 mode("fork", "Runs each request in a forked process of its own."),
                 mode("cgi", "perl-cgi: starts a process for each request."),
                 mode("fresh", "python-cgi: a new module for each request in a persistent process."),
+                mode("keep", "psgi, wsgi: workers load the application once, and keep it."),
+                mode("prove", "Like fork, until a script has proved that it may be kept."),
             ],
         })
     }

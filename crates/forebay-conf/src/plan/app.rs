@@ -64,6 +64,10 @@ pub struct App {
     /// The largest number of processes at the same time for CGI scripts that no worker can run.
     /// Default 64.
     pub max_processes: usize,
+    /// True if a PSGI or WSGI application has mode `prove`.
+    pub proves: bool,
+    /// In mode `prove`, the requests without a finding after which a script is kept. Default 50.
+    pub prove_requests: u64,
     /// The largest size of one reply in bytes, including its head. `u64::MAX`, the default: no
     /// limit.
     pub max_output: u64,
@@ -274,6 +278,8 @@ pub enum PerlMode {
     Fork,
     /// Forebay starts a process for each request.
     Cgi,
+    /// Like `Fork`, until a script has proved that it may be kept; then like `RegistryPrefork`.
+    Prove,
 }
 
 /// The way to run a Python CGI script.
@@ -284,6 +290,8 @@ pub enum PythonMode {
     Fresh,
     /// Each request runs in a separate forked process.
     Fork,
+    /// Like `Fork`, until a script has proved that it may be kept; then like `Fresh`.
+    Prove,
 }
 
 /// The protocol of a program.

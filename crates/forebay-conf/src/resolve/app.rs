@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::app_server::{PHP, mount, prefix, script_ends};
-use super::effect::{all_have_effect, only_its_own};
+use super::effect::{all_have_effect, no_effect, only_its_own};
 use super::mod_perl::{mod_perl, preload};
 use super::path::{directory, file, interpreter};
 use super::process::{LEAST_MEMORY, at_least, cgroup, limits, max_processes, watch};
@@ -92,6 +92,12 @@ pub(super) fn app(
         max_memory: at_least(&typed.max_memory, LEAST_MEMORY)?,
         max_cpu: optional_time_above_zero(&typed.max_cpu)?,
         max_processes: max_processes(&typed.max_processes)?,
+        proves: match kind_typed.value {
+            Kind::Psgi => mode(&typed.mode, "psgi", "mode", &KEPT_MODES)?,
+            Kind::Wsgi => mode(&typed.mode, "wsgi", "mode", &KEPT_MODES)?,
+            _ => false,
+        },
+        prove_requests: prove_requests(typed)?,
         max_output: size_or_unlimited(&typed.max_output)?.unwrap_or(u64::MAX),
         mount: typed.mount.as_ref().map(mount).transpose()?,
         line: context.line(typed.span.start),
@@ -283,16 +289,31 @@ fn python(context: &Context<'_>, typed: &At<Table<file::App>>) -> Resolution<Opt
     typed.python.as_ref().map(|at| interpreter(context, typed, at)).transpose()
 }
 
-const PERL_MODES: [(&str, PerlMode); 5] = [
+/// Returns the number of requests after which mode `prove` keeps a script.
+fn prove_requests(typed: &file::App) -> Resolution<u64> {
+    let Some(at) = &typed.prove_requests else { return Ok(50) };
+    let modes = [&typed.mode, &typed.perl_mode, &typed.python_mode];
+    if !modes.iter().any(|mode| mode.as_ref().is_some_and(|mode| mode.value == "prove")) {
+        let help = "set the mode to \"prove\", or remove this key";
+        return Err(no_effect(&at.span, "prove_requests", "in other modes than \"prove\"", help));
+    }
+    within(at, 5..=1_000_000)
+}
+
+const PERL_MODES: [(&str, PerlMode); 6] = [
     ("registry", PerlMode::Registry),
     ("registry-prefork", PerlMode::RegistryPrefork),
     ("perlrun", PerlMode::PerlRun),
     ("fork", PerlMode::Fork),
     ("cgi", PerlMode::Cgi),
+    ("prove", PerlMode::Prove),
 ];
 
-const PYTHON_MODES: [(&str, PythonMode); 2] =
-    [("fresh", PythonMode::Fresh), ("fork", PythonMode::Fork)];
+const PYTHON_MODES: [(&str, PythonMode); 3] =
+    [("fresh", PythonMode::Fresh), ("fork", PythonMode::Fork), ("prove", PythonMode::Prove)];
+
+/// The modes of kinds that load an application once; true for `prove`.
+const KEPT_MODES: [(&str, bool); 2] = [("keep", false), ("prove", true)];
 
 /// Returns the mode with the typed name, or the default mode if the user typed none. `modes` has
 /// all modes that this kind of application has for `key`.
@@ -525,6 +546,10 @@ mod tests {
         refused("kind = 'perl-cgi'\ndir = 'shop'\npreload = 'A::B;system'", "A::B;system");
         let fork = "kind = 'cgi-bin'\ndir = 'shop'\npreload = 'CGI'\nperl_mode = 'fork'";
         refused(fork, "has no effect with mode \"fork\"");
+        let prove = "kind = 'perl-cgi'\ndir = 'shop'\nprove_requests = 20\nmode = 'prove'";
+        assert_eq!(resolved(prove).unwrap().prove_requests, 20);
+        refused("kind = 'perl-cgi'\ndir = 'shop'\nprove_requests = 20", "in other modes");
+        refused(&prove.replace("20", "4"), "4");
         refused("kind = 'php'\nroot = 'shop'\npreload = 'CGI'", "is not for this kind");
     }
 

@@ -25,9 +25,20 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Resolution<()> {
     let mod_perl = matches!(kind, Kind::ModPerl);
     let takes_every_path = rack || asgi || mod_perl || matches!(kind, Kind::Psgi | Kind::Wsgi);
     let rows = [
-        ("mode", typed.mode.as_ref().map(|at| &at.span), cgi, "perl-cgi\" and kind = \"python-cgi"),
+        (
+            "mode",
+            typed.mode.as_ref().map(|at| &at.span),
+            cgi || matches!(kind, Kind::Psgi | Kind::Wsgi),
+            "perl-cgi\", \"python-cgi\", \"psgi\" or \"wsgi",
+        ),
         ("perl_mode", typed.perl_mode.as_ref().map(|at| &at.span), mixed, "cgi-bin"),
         ("python_mode", typed.python_mode.as_ref().map(|at| &at.span), mixed, "cgi-bin"),
+        (
+            "prove_requests",
+            typed.prove_requests.as_ref().map(|at| &at.span),
+            cgi || mixed || matches!(kind, Kind::Psgi | Kind::Wsgi),
+            "perl-cgi\", \"python-cgi\", \"cgi-bin\", \"psgi\" or \"wsgi",
+        ),
         (
             "preload",
             typed.preload.as_ref().map(|at| &at.span),

@@ -75,7 +75,9 @@ pub(super) fn preload(
     mode: &Option<At<String>>,
 ) -> Resolution<Vec<String>> {
     let Some(at) = &typed.preload else { return Ok(Vec::new()) };
-    if let Some(mode) = mode.as_ref().filter(|mode| matches!(mode.as_str(), "fork" | "cgi")) {
+    if let Some(mode) =
+        mode.as_ref().filter(|mode| matches!(mode.as_str(), "fork" | "cgi" | "prove"))
+    {
         let why = format!("with mode \"{}\": it runs each script in a perl of its own", mode.value);
         let help =
             "remove it; in mode \"fork\", modules that a script loads with `use` are loaded once";

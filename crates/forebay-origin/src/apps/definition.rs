@@ -233,6 +233,8 @@ fn workers(name: &str, plan: &conf::App, kind: Kind, files: Vec<PathBuf>) -> App
         group: plan.group.clone(),
         limits: limits(plan.limits),
         cgroup: cgroup(plan.cgroup),
+        proves: plan.proves,
+        prove_requests: plan.prove_requests,
         ..AppSpec::new(name, kind)
     }
 }
@@ -290,6 +292,7 @@ fn python_mode(mode: conf::PythonMode) -> PythonMode {
     match mode {
         conf::PythonMode::Fresh => PythonMode::Fresh,
         conf::PythonMode::Fork => PythonMode::Fork,
+        conf::PythonMode::Prove => PythonMode::Prove,
     }
 }
 
@@ -321,6 +324,7 @@ fn perl_mode(mode: conf::PerlMode) -> PerlMode {
         conf::PerlMode::PerlRun => PerlMode::PerlRun,
         conf::PerlMode::Fork => PerlMode::Fork,
         conf::PerlMode::Cgi => PerlMode::Cgi,
+        conf::PerlMode::Prove => PerlMode::Prove,
     }
 }
 

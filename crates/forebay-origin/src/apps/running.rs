@@ -6,15 +6,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_admin::{AppStatus, WorkerRow};
+use forebay_admin::{AppStatus, FindingRow, ProofRow, WorkerRow};
 use forebay_conf as conf;
 use forebay_net::thread::Thread;
 use forebay_server::exchange::Origin;
 use forebay_upstream::proxy::{ScopeLine, Variables};
 use forebay_upstream::script::scripts_of;
 use forebay_workers::{
-    App, AppSpec, FirstStart, Health, Launcher, Program, Severity, StartError, WorkerState,
-    WorkerStatus,
+    App, AppSpec, FirstStart, Health, Launcher, Program, Proof, Severity, StartError, Verdict,
+    WorkerState, WorkerStatus,
 };
 use tokio::sync::Semaphore;
 
@@ -216,6 +216,11 @@ impl RunningApp {
             Processes::Program(program, _) => program.health(),
         };
         let Health { workers, waiting, starts, crashes, crash_loop, note } = health;
+        let proofs = match &self.processes {
+            Processes::Workers(app) => app.proofs(),
+            Processes::Scripts(scripts) => scripts.workers().flat_map(App::proofs).collect(),
+            Processes::Program(..) => Vec::new(),
+        };
         AppStatus {
             name: name.to_owned(),
             workers: workers.into_iter().map(worker_row).collect(),
@@ -224,7 +229,33 @@ impl RunningApp {
             crashes,
             crash_loop,
             note,
+            proofs: proofs.into_iter().map(proof_row).collect(),
         }
+    }
+}
+
+fn proof_row(proof: Proof) -> ProofRow {
+    let (state, finding) = match proof.verdict {
+        Verdict::Proving { .. } => ("proving", None),
+        Verdict::Proved => ("proved", None),
+        Verdict::Refused(finding) => ("refused", Some(finding)),
+    };
+    ProofRow {
+        script: proof.script,
+        state,
+        requests: proof.requests,
+        needed: proof.needed,
+        inputs: proof.inputs,
+        checks: proof.checks,
+        harmless: proof.harmless,
+        micros: proof.micros,
+        finding: finding.map(|finding| FindingRow {
+            variable: finding.variable,
+            why: finding.why,
+            place: finding.place,
+            values: finding.values,
+            cure: finding.cure,
+        }),
     }
 }
 

@@ -17,7 +17,7 @@ use forebay_upstream::script::{Script, Scripts, scripts_of};
 use forebay_upstream::script_reply::{OutputLimit, ScriptReply};
 use forebay_upstream::{Attempts, BodyAtHand};
 use forebay_wire::cgi::{self, Block, Sink};
-use forebay_workers::{App, Body, EndKind, Lease, LeaseEvent, WorkerFault};
+use forebay_workers::{App, Body, EndKind, Lease, LeaseEvent, PROOF, WorkerFault};
 
 use crate::apps::definition::env_of_requests;
 use crate::apps::fault::{unavailable, worker_fault};
@@ -127,6 +127,9 @@ impl WorkerApp {
             (Target::Scripts(_), None) => return Err(Fault::us(500, "no script was looked up")),
         };
         let mut block = Block(Vec::with_capacity(2048));
+        if let Some(proof) = self.app.proof_of(script.map(|script| &*script.file)) {
+            block.variable(PROOF.as_bytes(), proof.as_bytes());
+        }
         variables(&request, &self.instead, &mut block);
         // The question of `perl_gate`.
         for (name, value) in exchange.request.params.iter().flat_map(|params| params.iter()) {

@@ -1,6 +1,7 @@
 //! The host and the command line of workers for Perl CGI scripts.
 
 use super::Host;
+use crate::proofs::ProofKey;
 use crate::spec::PerlMode;
 use std::process::Command;
 
@@ -29,6 +30,9 @@ const ZYGOTE: &str = concat!(
     include_str!("../../../../hosts/perl-compilation.pl"),
     include_str!("../../../../hosts/perl-zygote.pl"),
 );
+/// The additional parts for mode `prove`. The first one is also a part of the zygote.
+pub(super) const PROOFS: &str = include_str!("../../../../hosts/perl-proofs.pl");
+const PROVING: &str = include_str!("../../../../hosts/perl-proving.pl");
 
 /// Perl code that reads the source of the host from the control socket (standard input), and runs
 /// the host. The code reads exactly 4 bytes with a length, and the source. The code uses no lexical
@@ -40,13 +44,19 @@ pub(super) const BOOTSTRAP: &str = "sysread(STDIN,$_,4)==4 or exit 1;$Forebay::H
     ($_)=keys%{{$_,0}};eval;die $@ if $@;undef $_;Forebay::Host::serve(@ARGV)";
 
 /// Returns the host that runs scripts in `mode`, and first loads the files and modules in `preload`.
-pub(super) fn host(app: &str, mode: PerlMode, preload: &[String], parent: u32) -> Host {
+pub(super) fn host(
+    app: &str,
+    (mode, preload): (PerlMode, &[String]),
+    parent: u32,
+    proof: &ProofKey,
+) -> Host {
     let (mode, host) = match mode {
         PerlMode::Registry => ("registry", HOST.to_owned()),
         PerlMode::RegistryPrefork => ("registry-prefork", HOST.to_owned()),
         PerlMode::PerlRun => ("perlrun", HOST.to_owned()),
         PerlMode::Fork => ("fork", host_of_processes()),
         PerlMode::Cgi => ("cgi", host_of_processes()),
+        PerlMode::Prove => ("prove", host_of_proofs(proof)),
     };
     let mut command = Command::new("perl");
     command.args(["-e", BOOTSTRAP, mode, &parent.to_string(), app]).args(preload);
@@ -55,5 +65,20 @@ pub(super) fn host(app: &str, mode: PerlMode, preload: &[String], parent: u32) -
 
 /// Returns the host for the modes with one process per request.
 fn host_of_processes() -> String {
-    format!("{HOST}\n{PROCESSES}\n$ZYGOTE = <<'END_OF_ZYGOTE';\n{ZYGOTE}\nEND_OF_ZYGOTE\n1;\n")
+    with_zygote(HOST, ZYGOTE)
+}
+
+/// Returns the host for mode `prove`.
+fn host_of_proofs(proof: &ProofKey) -> String {
+    let host = with_zygote(HOST, &format!("{PROOFS}\n{ZYGOTE}"));
+    let ProofKey { key, salt, shows_values } = proof;
+    format!(
+        "{host}\n{PROVING}\n\
+         ($proof_key, $proof_salt, $shows_values) = ('{key}', '{salt}', {});\n{PROOFS}\n",
+        u8::from(*shows_values)
+    )
+}
+
+fn with_zygote(host: &str, zygote: &str) -> String {
+    format!("{host}\n{PROCESSES}\n$ZYGOTE = <<'END_OF_ZYGOTE';\n{zygote}\nEND_OF_ZYGOTE\n1;\n")
 }

@@ -1,6 +1,7 @@
 //! The hosts and the command lines of workers for Python CGI scripts and for WSGI applications.
 
 use super::Host;
+use crate::proofs::ProofKey;
 use crate::spec::PythonMode;
 use std::path::Path;
 use std::process::Command;
@@ -20,6 +21,10 @@ const CGI_HOST: &str = concat!(
     "\n\n",
     include_str!("../../../../hosts/python-cgi/modules.py")
 );
+/// The additional part for mode `prove`.
+const PROOFS: &str = include_str!("../../../../hosts/python-proofs.py");
+const CGI_PROVING: &str = include_str!("../../../../hosts/python-cgi/proving.py");
+const WSGI_PROVING: &str = include_str!("../../../../hosts/wsgi-proving.py");
 /// The sources of the modules `cgi` and `cgitb`, which Python 3.13 and later do not have.
 const CGI: &str = include_str!("../../../../hosts/python-cgi/cgi.py");
 const CGITB: &str = include_str!("../../../../hosts/python-cgi/cgitb.py");
@@ -51,17 +56,44 @@ def start():
 raise SystemExit(start())";
 
 /// Returns the host that runs scripts in `mode`.
-pub(super) fn cgi_host(python: Option<&Path>, mode: PythonMode, parent: u32) -> Host {
+pub(super) fn cgi_host(
+    python: Option<&Path>,
+    mode: PythonMode,
+    parent: u32,
+    proof: &ProofKey,
+) -> Host {
     let mode = match mode {
         PythonMode::Fresh => "fresh",
         PythonMode::Fork => "fork",
+        PythonMode::Prove => "prove",
     };
-    Host::new(command(python, mode, parent), &[CGI_HOST, CGI, CGITB].join("\0"))
+    let host =
+        if mode == "prove" { proving(CGI_HOST, CGI_PROVING, proof) } else { CGI_HOST.into() };
+    Host::new(command(python, mode, parent), &[&host, CGI, CGITB].join("\0"))
 }
 
 /// Returns the host for the application `module` (`module:callable`).
-pub(super) fn wsgi_host(python: Option<&Path>, module: &str, parent: u32) -> Host {
-    Host::new(command(python, module, parent), WSGI_HOST)
+pub(super) fn wsgi_host(
+    python: Option<&Path>,
+    module: &str,
+    parent: u32,
+    proof: &ProofKey,
+) -> Host {
+    let host = match proof.key.is_empty() {
+        true => WSGI_HOST.to_owned(),
+        false => proving(WSGI_HOST, WSGI_PROVING, proof),
+    };
+    Host::new(command(python, module, parent), &host)
+}
+
+/// Returns the host with its part for mode `prove`.
+fn proving(host: &str, part: &str, proof: &ProofKey) -> String {
+    let ProofKey { key, salt, shows_values } = proof;
+    let shows_values = if *shows_values { "True" } else { "False" };
+    format!(
+        "{host}\n\n{PROOFS}\n\n{part}\n\nPROOF_KEY, PROOF_SALT = '{key}', b'{salt}'\n\
+         SHOWS_VALUES = {shows_values}\n"
+    )
 }
 
 fn command(python: Option<&Path>, what: &str, parent: u32) -> Command {

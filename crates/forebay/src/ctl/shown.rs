@@ -71,6 +71,55 @@ pub fn status(status: &Value) -> String {
     out
 }
 
+/// Returns the state of each script in mode `prove`.
+pub fn proofs(status: &Value) -> String {
+    let mut out = String::new();
+    for app in array(&status["apps"]) {
+        for proof in array(&app["proofs"]) {
+            let _ = writeln!(out, "{} {}", clean(text(&app["name"])), proof_text(proof));
+        }
+    }
+    if out.is_empty() {
+        return "no application in mode \"prove\" has had a request\n".to_owned();
+    }
+    out
+}
+
+/// Returns a script with its state, and the finding if it is refused.
+pub fn proof_text(proof: &Value) -> String {
+    let script = clean(text(&proof["script"]));
+    let number = |name: &str| proof[name].as_u64().unwrap_or(0);
+    let finding = &proof["finding"];
+    match text(&proof["state"]) {
+        "proved" => format!(
+            "{script}: proved after {} requests, {} checks since",
+            number("requests"),
+            number("checks")
+        ),
+        "refused" => {
+            let mut out = format!(
+                "{script}: refused\n    {}: {}",
+                clean(text(&finding["variable"])),
+                clean(text(&finding["why"]))
+            );
+            if !text(&finding["place"]).is_empty() {
+                let _ = write!(out, "\n    assigned in {}", clean(text(&finding["place"])));
+            }
+            for value in array(&finding["values"]) {
+                let _ = write!(out, "\n    value: {}", clean(text(value)));
+            }
+            let _ = write!(out, "\n    cure: {}", clean(text(&finding["cure"])));
+            out
+        }
+        _ => format!(
+            "{script}: proving, {} of {} requests, {} different inputs (5 needed)",
+            number("requests"),
+            number("needed"),
+            number("inputs")
+        ),
+    }
+}
+
 fn append_backends(out: &mut String, backends: &[Value]) {
     if backends.is_empty() {
         return;

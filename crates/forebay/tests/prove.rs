@@ -1,0 +1,366 @@
+//! `mode = "prove"` and `forebay prove`: scripts that leave nothing of one request to the next are
+//! kept, and all others are found, with the variable and its line.
+
+mod support;
+
+use std::net::SocketAddr;
+use std::process::Command;
+
+use forebay_testkit::folder::Folder;
+use forebay_testkit::http::Client;
+use forebay_testkit::port::free_port;
+use forebay_testkit::process::eventually;
+use serde_json::Value;
+use support::{Forebay, serve};
+
+const USERS: [&str; 6] = ["alice", "bob", "carol", "dave", "erin", "frances"];
+
+/// Returns the requests of six users, who send a parameter and a cookie.
+fn requests() -> String {
+    USERS.map(|user| format!("/script?name={user}&page=1\nCookie: user={user}\n\n")).concat()
+}
+
+/// Runs `forebay prove` for the script `name`. Returns its exit code and the script's row.
+fn prove(folder: &Folder, name: &str, more: &[&str]) -> (Option<i32>, Value) {
+    folder.write("requests.txt", requests());
+    let output = Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .current_dir(folder.path())
+        .args(["prove", name, "--requests", "requests.txt", "--prove-requests", "6", "--json"])
+        .args(more)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let parsed: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{errors}"));
+    (output.status.code(), parsed["scripts"][0].clone())
+}
+
+fn perl(code: &str) -> String {
+    format!(
+        "#!/usr/bin/perl\nuse strict;\nprint \"Content-Type: text/plain\\n\\n\";\n\
+         my ($name) = $ENV{{QUERY_STRING}} =~ /name=(\\w+)/;\n{code}\nprint \"hello $name\\n\";\n"
+    )
+}
+
+fn python(code: &str) -> String {
+    format!(
+        "#!/usr/bin/python3\nimport os, re, shop\nprint('Content-Type: text/plain\\n')\n\
+         name = re.search(r'name=(\\w+)', os.environ['QUERY_STRING']).group(1)\n{code}\nprint('hello', name)\n"
+    )
+}
+
+/// A case of misuse: name, code, part of the variable, part of the place.
+type Misuse = (&'static str, &'static str, &'static str, &'static str);
+
+fn find_each(
+    cases: &[Misuse],
+    end: &str,
+    script: impl Fn(&str) -> String,
+    others: &[(&str, &str)],
+) {
+    for (name, code, variable, place) in cases {
+        let folder = Folder::new();
+        others.iter().for_each(|(file, text)| drop(folder.write(file, text)));
+        folder.script(&format!("script{end}"), script(code));
+        let (code, proof) = prove(&folder, &format!("script{end}"), &[]);
+        let finding = &proof["finding"];
+        assert_eq!((code, proof["state"].as_str()), (Some(1), Some("refused")), "{name}: {proof}");
+        assert!(finding["variable"].as_str().unwrap().contains(variable), "{name}: {proof}");
+        assert!(finding["place"].as_str().unwrap().ends_with(place), "{name}: {proof}");
+        assert!(!finding["cure"].as_str().unwrap().is_empty(), "{name}: {proof}");
+        let values = finding["values"].to_string();
+        assert!(USERS.iter().all(|user| !values.contains(user)), "{name} shows a value: {values}");
+    }
+}
+
+#[test]
+fn misuse_in_perl_is_found_with_its_line() {
+    let cases: [Misuse; 14] = [
+        ("package variable", "our $user = $name;", "$main::user", "script.pl line 5"),
+        ("set only once", "our $first ||= $name;", "$main::first", "line 5"),
+        ("cache by user", "our %cache;\n$cache{$name} ||= 'x';", "$main::cache{", "line 6"),
+        (
+            "cache by its length",
+            "our %seen;\n$seen{length $name} = $name;",
+            "$main::seen{",
+            "line 6",
+        ),
+        ("growing list", "our @log;\npush @log, 1;", "main::log", "line 6"),
+        ("growing counter", "our $hits;\n$hits++;", "$main::hits", "line 6"),
+        (
+            "captured lexical",
+            "my $who = $name;\nsub who { $who } who();",
+            "my $who in sub",
+            "line 5",
+        ),
+        (
+            "state variable",
+            "use feature 'state';\nsub f { state $s = $_[0]; $s } f($name);",
+            "my $s in sub",
+            "line 6",
+        ),
+        (
+            "memoised function",
+            "use Memoize;\nour $u; sub greet { \"hi $u\" } BEGIN { memoize('greet') }\n\
+             { local $u = $name; greet() }",
+            "",
+            "",
+        ),
+        ("current directory", "mkdir \"d$name\"; chdir \"d$name\";", "current directory", ""),
+        ("umask", "umask(length $name);", "umask", ""),
+        ("alarm", "alarm 100;", "alarm", ""),
+        ("child", "if (!fork) { close STDOUT; close STDERR; sleep 1; exit }", "child", ""),
+        ("open file", "open LOG, '>', 'log.txt'; print LOG $name;", "main::LOG", ""),
+    ];
+    find_each(&cases, ".pl", perl, &[]);
+}
+
+#[test]
+fn modules_in_perl_that_keep_a_visitor_are_found() {
+    let module = "package Shop;\nmy %by_user;\nour $current;\nsub new { bless {}, shift }\n\
+                  sub enter { $by_user{$_[1]} = time }\nsub set { $current = $_[1] }\n1;\n";
+    let cases: [Misuse; 3] = [
+        (
+            "lexical of a module",
+            "use lib '.'; use Shop; Shop->enter($name);",
+            "my %by_user",
+            "Shop.pm line 5",
+        ),
+        (
+            "variable of a module",
+            "use lib '.'; use Shop; Shop->set($name);",
+            "$Shop::current",
+            "Shop.pm line 6",
+        ),
+        ("module loaded late", "require './Shop.pm'; Shop->set($name);", "of package Shop", ""),
+    ];
+    find_each(&cases, ".pl", perl, &[("Shop.pm", module)]);
+    let cgi: [Misuse; 1] = [("CGI.pm", "use CGI; our $q = CGI->new;", "$main::q", "line 5")];
+    find_each(&cgi, ".pl", perl, &[]);
+    let dbi: [Misuse; 1] = [(
+        "transaction",
+        "use DBI; our $dbh = DBI->connect('dbi:SQLite:dbname=t.db', '', '', { AutoCommit => 1 });\n\
+         $dbh->do('create table if not exists t (a)'); $dbh->begin_work; $dbh->do('insert into t values (1)');",
+        "DBI handle",
+        "",
+    )];
+    find_each(&dbi, ".pl", perl, &[]);
+}
+
+#[test]
+fn misuse_in_python_is_found_with_its_line() {
+    let shop = "import contextvars, functools, sqlite3, threading\ncurrent = None\nhits = []\n\
+                local = threading.local()\nvariable = contextvars.ContextVar('v')\n\
+                class Cart:\n    items = []\n    def add(self, item):\n        self.items.append(item)\n\
+                \x20   @functools.lru_cache\n    def greet(self):\n        return current\n\
+                def remember(item, seen=[]):\n    seen.append(item)\n\
+                def memoised(f):\n    known = {}\n    def g(x):\n        return known.setdefault(x, f(x))\n    return g\n\
+                @memoised\ndef double(x):\n    return x * 2\ncart = Cart()\n";
+    let cases: [Misuse; 11] = [
+        ("module attribute", "shop.current = name", "shop.current", "script.py line 5"),
+        ("growing list", "shop.hits.append(1)", "shop.hits", "script.py line 5"),
+        ("class attribute", "shop.Cart().add(name)", "shop.Cart.items", "shop.py line 9"),
+        (
+            "lru_cache",
+            "shop.current = name; shop.cart.greet(); shop.current = None",
+            "cache of shop.Cart.greet",
+            "shop.py line 11",
+        ),
+        (
+            "default argument",
+            "shop.remember(name)",
+            "default argument of shop.remember",
+            "shop.py line 13",
+        ),
+        ("closure", "shop.double(name)", "known in function shop.double", ""),
+        ("thread-local", "shop.local.user = name", "shop.local.user", "script.py line 5"),
+        ("umask", "os.umask(len(name))", "umask", ""),
+        ("signal", "import signal; signal.alarm(100)", "alarm", ""),
+        (
+            "thread",
+            "import threading, time; threading.Thread(target=time.sleep, args=(9,), daemon=True).start()",
+            "thread",
+            "",
+        ),
+        (
+            "transaction",
+            "shop.db = shop.sqlite3.connect('t.db'); shop.db.execute('create table if not exists t (a)'); \
+            shop.db.execute('insert into t values (1)')",
+            "shop.db",
+            "",
+        ),
+    ];
+    find_each(&cases, ".py", python, &[("shop.py", shop)]);
+}
+
+#[test]
+fn scripts_that_leave_nothing_are_proved() {
+    let folder = Folder::new();
+    let perls = [
+        "",
+        "our $dir = '/srv'; our @list = (1, 2);",
+        "use CGI; my $q = CGI->new; print $q->param('name'), $q->header;",
+        "use POSIX; use Data::Dumper; print Dumper({ a => $name }), POSIX::strftime('%Y', localtime);",
+        "our $start = time; our $pid = $$;",
+        "{ local $main::user = $name; } { local $/; }",
+        "our %table; $table{a} ||= 1; require Text::Wrap; umask 077; chdir '/';",
+        "my @rows = map { \"$_ $name\" } 1 .. 5; sub show { print @_ } show(@rows);",
+        "use Scalar::Util; our $config ||= { a => [1, 2], b => bless({}, 'X') };",
+        "use DBI; our $dbh ||= DBI->connect('dbi:SQLite:dbname=t.db'); $dbh->selectall_arrayref('select 1');",
+    ];
+    for code in perls {
+        folder.script("script.pl", perl(code));
+        let (code_of_exit, proof) = prove(&folder, "script.pl", &[]);
+        assert_eq!(
+            (code_of_exit, proof["state"].as_str()),
+            (Some(0), Some("proved")),
+            "{code}: {proof}"
+        );
+        assert!(proof["checks"].as_u64() > Some(3), "{proof}");
+    }
+    folder.write(
+        "shop.py",
+        "import functools, json, logging\nTABLE = {}\nhits = 0\n\
+        @functools.lru_cache\ndef square(x):\n    return x * x\n",
+    );
+    let pythons = [
+        "",
+        "shop.square(3); shop.TABLE['a'] = [1]",
+        "hits = []; hits.append(name)",
+        "import sqlite3, decimal, csv; print(sqlite3.connect(':memory:').execute('select 1').fetchall())",
+        "from string import Template; print(Template('$a').substitute(a=name)); re.sub('x', 'y', name)",
+        "import time; shop.started = time.time()",
+    ];
+    for code in pythons {
+        folder.script("script.py", python(code));
+        let (code_of_exit, proof) = prove(&folder, "script.py", &[]);
+        assert_eq!(
+            (code_of_exit, proof["state"].as_str()),
+            (Some(0), Some("proved")),
+            "{code}: {proof}"
+        );
+    }
+}
+
+#[test]
+fn values_are_shown_only_if_asked_for() {
+    let folder = Folder::new();
+    folder.script("script.pl", perl("our $who = \"user $name\";"));
+    let values =
+        |more: &[&str]| prove(&folder, "script.pl", more).1["finding"]["values"].to_string();
+    assert!(values(&[]).contains("a text of"), "{}", values(&[]));
+    assert!(values(&["--show-values"]).contains("user alice"), "{}", values(&["--show-values"]));
+}
+
+#[test]
+fn a_proof_needs_different_requests_and_a_script() {
+    let folder = Folder::new();
+    folder.script("script.pl", perl(""));
+    folder.write("same.txt", "/script?name=alice\n");
+    let run = |arguments: &[&str]| {
+        let command = Command::new(env!("CARGO_BIN_EXE_forebay"))
+            .current_dir(folder.path())
+            .arg("prove")
+            .args(arguments)
+            .output()
+            .unwrap();
+        let text = [command.stdout, command.stderr].concat();
+        (command.status.code(), String::from_utf8_lossy(&text).into_owned())
+    };
+    let (code, text) = run(&["script.pl", "--requests", "same.txt"]);
+    assert!(code == Some(1) && text.contains("50 of 50 requests, 1 different inputs"), "{text}");
+    let (code, text) = run(&[".", "--requests", "same.txt"]);
+    assert!(code == Some(2) && text.contains("no request of same.txt names a script"), "{text}");
+    let (code, text) = run(&["gone.pl", "--requests", "same.txt"]);
+    assert!(code == Some(2) && text.contains("cannot read gone.pl"), "{text}");
+}
+
+fn serve_in_mode_prove(folder: Folder, admin: SocketAddr) -> Forebay {
+    serve(
+        folder,
+        &format!(
+            "[server]\nadmin = \"{admin}\"\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\n\
+         path = \"/*\"\napp = \"scripts\"\n[app.scripts]\nkind = \"cgi-bin\"\ndir = \"cgi\"\n\
+         perl_mode = \"prove\"\npython_mode = \"prove\"\nprove_requests = 6\nworkers = 1\n"
+        ),
+    )
+}
+
+/// Returns the state of each script of the server, as `/status.json` has it.
+fn proofs(admin: SocketAddr) -> Vec<Value> {
+    let status: Value =
+        serde_json::from_str(Client::connect(admin).get("/status.json").text()).unwrap();
+    status["apps"][0]["proofs"].as_array().unwrap().clone()
+}
+
+fn await_state(admin: SocketAddr, script: &str, state: &str) {
+    let is_there = || {
+        proofs(admin).iter().any(|proof| {
+            proof["script"].as_str().is_some_and(|path| path.ends_with(script))
+                && proof["state"] == state
+        })
+    };
+    assert!(eventually(is_there), "{script} is not {state}: {:?}", proofs(admin));
+}
+
+#[test]
+fn a_server_keeps_proved_scripts_until_a_finding_or_a_change() {
+    let folder = Folder::new();
+    let own = "print \"process $$\\n\";";
+    folder.script("cgi/good.pl", perl(own));
+    folder.script("cgi/bad.pl", perl(&format!("our $user = $name; {own}")));
+    folder.script(
+        "cgi/grows.pl",
+        perl(&format!("our $hits; $hits++; print \"hits $hits\\n\"; {own}")),
+    );
+    let own = "print('process', os.getpid())";
+    folder.write("cgi/shop.py", "");
+    folder.script("cgi/good.py", python(own));
+    let path = folder.path().to_owned();
+    let admin = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let forebay = serve_in_mode_prove(folder, admin);
+    let process = |script: &str, user: &str| {
+        let reply = forebay.get(&format!("/{script}?name={user}"));
+        let text = reply.text();
+        assert!(text.contains(&format!("hello {user}\n")), "{text}");
+        text.lines().find_map(|line| line.strip_prefix("process ").map(str::to_owned)).unwrap()
+    };
+    for script in ["good.pl", "good.py", "bad.pl"] {
+        let mut seen: Vec<String> = USERS.iter().map(|user| process(script, user)).collect();
+        seen.sort();
+        seen.dedup();
+        assert_eq!(seen.len(), USERS.len(), "{script}: each request has its own process");
+    }
+    await_state(admin, "good.pl", "proved");
+    await_state(admin, "good.py", "proved");
+    await_state(admin, "bad.pl", "refused");
+    for script in ["good.pl", "good.py"] {
+        assert_eq!(process(script, "alice"), process(script, "bob"), "{script} is kept");
+    }
+    assert_ne!(process("bad.pl", "alice"), process("bad.pl", "bob"));
+
+    // What grows shows only in a kept process.
+    USERS.iter().for_each(|user| drop(process("grows.pl", user)));
+    await_state(admin, "grows.pl", "proved");
+    USERS.iter().for_each(|user| drop(process("grows.pl", user)));
+    await_state(admin, "grows.pl", "refused");
+    assert_ne!(process("grows.pl", "alice"), process("grows.pl", "bob"), "it is demoted");
+
+    let text = perl("our $user = $name; print \"process $$\\n\";");
+    std::fs::write(path.join("cgi/good.pl"), text).unwrap();
+    assert_ne!(process("good.pl", "alice"), process("good.pl", "bob"), "a new version is unproved");
+    USERS.iter().for_each(|user| drop(process("good.pl", user)));
+    await_state(admin, "good.pl", "refused");
+
+    let log = forebay.output();
+    assert!(log.contains("is proved after 6 requests"), "{log}");
+    assert!(log.contains("$main::user is not safe to keep"), "{log}");
+    assert!(!log.contains(" trace ") && !log.contains(" forked "), "a report is in the log: {log}");
+    let ctl = Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .args(["ctl", "proofs", "--admin", &admin.to_string()])
+        .output()
+        .unwrap();
+    let shown = String::from_utf8_lossy(&ctl.stdout);
+    assert!(shown.contains("good.py: proved after 6 requests"), "{shown}");
+    assert!(shown.contains("bad.pl: refused\n    $main::user: it"), "{shown}");
+}
