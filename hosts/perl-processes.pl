@@ -167,7 +167,7 @@ sub start_zygote {
             $code_file, $its_link, $control, $output;
         my $load = sprintf '-M5.006;BEGIN{@Forebay::Zygote::given=(%s);require q(/proc/self/fd/%d)}',
             join(',', @passed, $$, $PRCTL{ ($Config::Config{archname} =~ /^([a-z0-9_]+)/)[0] } // 0,
-                $DUP3 // 0, $proves ? 1 + $shows_values : 0, "q($proof_salt)",
+                $DUP3 // 0, $proves ? 1 + $shows_values : 0, 'q(' . ($proof_salt // '') . ')',
                 map { "q($_)" } grep { /^\w+\z/ } keys %$environment),
             $passed[0];
         my ($program, $switches) = $first =~ /^#!\s*(\S+)\s*(.*)/ ? ($1, $2) : ('perl', '');

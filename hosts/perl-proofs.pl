@@ -12,7 +12,7 @@ use strict;
 my ($MAX_NODES, $MAX_SECONDS, $MAX_TRACES, $MAX_DEPTH) = (500_000, 3, 1000, 40);
 my $INTERVAL = 500;    # of kept requests that are checked
 my $SHARE = 0.01;      # of processor time that checks may take
-my ($MAX_ELEMENTS, $ELEMENT_DEPTH) = (256, 2);    # of containers whose elements are traces of their own
+my ($MAX_ELEMENTS, $ELEMENT_DEPTH) = (256, 5);    # of containers whose elements are traces of their own
 # Packages of perl and of this host, whose variables no script changes by itself.
 my $SKIPPED = qr/^(?:B|CORE|Config|DB|Digest::MD5|DynaLoader|Forebay|Internals|PerlIO|UNIVERSAL|XSLoader
     |builtin|bytes|feature|mro|re|strict|utf8|version|vxs|warnings)(?:::|\z)/x;
@@ -21,6 +21,11 @@ my %OF_PERL = map { ($_ => 1) } qw(ENV INC SIG ARGV ARGVOUT STDIN STDOUT STDERR 
     a b 0);
 my $SCRIPTS = 'Forebay::Script::';
 
+# Classes of caches whose values belong to their keys, and variables that only give out names: they
+# hold nothing of a visitor.
+my %IS_CACHE = map { ($_ => 1) } qw(Mojo::Cache);
+my $GIVES_NAMES = qr/^(?:my \$genseq in sub Symbol::gensym|my \$value in sub Mojo::Message::Request::request_id
+    |\$Catalyst::COUNT|\$Dancer2::Core::Request::_id)\z/x;
 our $compares_environment;    # CGI scripts get a new one for each request
 our $salt = '';    # of digests, so that a value cannot be guessed from its digest
 my (%seen, $nodes, $deadline, $too_large, @clock);
@@ -53,7 +58,11 @@ sub snapshot {
         package_traces($package, $shown);
         my $text = $folded;
         $is_new = 0;
-        record("all variables of package $shown", 'f', $text) if $old && !$old->{packages}{$package};
+if ($old && !$old->{packages}{$package}) {
+            record("all variables of package $shown", 'f', $text);
+            # The next snapshot has its variables one by one.
+            delete $after->{"all variables of package $shown"};
+        }
     }
     variables_of('the application', $application) if $application;
     if ($old && !$too_large) {
@@ -193,7 +202,9 @@ sub element {
     my $type = reftype($value);
     if (($type eq 'HASH' || $type eq 'ARRAY') && $depth <= $ELEMENT_DEPTH
         && !$seen{ Scalar::Util::refaddr($value) }) {
-        record($path, 'c', Scalar::Util::blessed($value) // $type);
+        my $class = Scalar::Util::blessed($value) // $type;
+        record($path, 'c', $class);
+        return if $IS_CACHE{$class};
         return container("$path->", $value, $depth + 1);
     }
     return record($path, 'u', '') if !defined $value;
@@ -205,6 +216,7 @@ sub element {
 # Adds a digest to the snapshot, and a trace if it differs from that before.
 sub record {
     my ($path, $kind, $text) = @_;
+    return if $path =~ $GIVES_NAMES;
     if ($is_new) {
         $folded .= "$path=$kind" . length($text) . ":$text\n";
         return;
@@ -244,6 +256,7 @@ sub text {
         return 't' . length($plain) . ':' . $plain;
     }
     my $class = Scalar::Util::blessed($value) // '';
+    return $class if $IS_CACHE{$class};
     return "$class again" if $seen{ Scalar::Util::refaddr($value) }++;
     if ($depth > $MAX_DEPTH) { $too_large = 1; return '' }
     $class .= ' ' if $class ne '';
@@ -439,7 +452,7 @@ sub report {
     for (@traces) {
         my ($path, $digest, $text, $why) = @$_;
         push @lines, join ' ', 'trace', map { encoded($_) } $path, $digest,
-            $shows ? substr($text, 0, 60) : '', place($path, $script), $why;
+            $shows ? substr($text, 0, 60) : '', @lines < 100 || $why ne '' ? place($path, $script) : '', $why;
     }
     my $input = substr Digest::MD5::md5_hex(join "\0", $salt, map { @$_[0, 1] } @$inputs), 0, 16;
     push @lines, join ' ', 'end', $input, int(1e6 * (Time::HiRes::time() - $begun));
@@ -484,7 +497,7 @@ sub encoded {
     return $text eq '' ? '-' : $text;
 }
 
-my %lines_of;
+my %text_of;
 
 # Returns the file and line that seem to assign a variable, or ''.
 sub place {
@@ -499,24 +512,32 @@ sub place {
     (my $module = "$package.pm") =~ s{::}{/}g;
     my $file = $package eq 'main' ? $script : $INC{$module} // return '';
     my $is_element = $path =~ /\w(?:->)?[\[{]/;
-    my @found = grep { assigns($_->[1], $name) } @{ $lines_of{$file} ||= lines_of($file) };
-    my ($best) = grep { $_->[1] !~ /^\s*(?:our|my|use)\b/
-        && (!$is_element || $_->[1] =~ /\$\{?\$?\Q$name\E\}?\s*(?:->)?\s*[\[{]|\b(?:push|unshift)\b/) } @found;
-    $best ||= $found[0] or return '';
-    return "$file line $best->[0]";
+    my $text = $text_of{$file} //= code_of($file);
+    my ($first, $best);
+    while ($text =~ /\b\Q$name\E\b/g) {
+        my $start = 1 + rindex $text, "\n", $-[0];
+        my $line = substr $text, $start, index("$text\n", "\n", $start) - $start;
+        pos($text) = $start + length $line;
+        next if $line =~ /^\s*#/ || !assigns($line, $name);
+        $first //= $start;
+        next if $line =~ /^\s*(?:our|my|use)\b/
+            || $is_element && $line !~ /\$\{?\$?\Q$name\E\}?\s*(?:->)?\s*[\[{]|\b(?:push|unshift)\b/;
+        $best = $start;
+        last;
+    }
+    $best //= $first // return '';
+    return "$file line " . (1 + (substr($text, 0, $best) =~ tr/\n//));
 }
 
-sub lines_of {
+# Returns the text of a file before __END__, with empty lines in place of its POD.
+sub code_of {
     my ($file) = @_;
-    return [] if -s $file > 1_000_000 || !open my $text, '<', $file;
-    local $/ = "\n";
-    my ($pod, @lines);
-    while (my $line = readline $text) {
-        $pod = $line !~ /^=cut\b/ if $line =~ /^=[a-zA-Z]/;
-        last if $line =~ /^__(?:END|DATA)__\b/;
-        push @lines, [$., $line] if !$pod && $line !~ /^\s*#|^=/;
-    }
-    return \@lines;
+    return '' if -s $file > 1_000_000 || !open my $handle, '<', $file;
+    local $/;
+    my $text = readline($handle) // '';
+    $text =~ s/^__(?:END|DATA)__\b.*//ms;
+    $text =~ s{^(=[a-zA-Z].*?)(?:^=cut\b|\z)}{"\n" x ($1 =~ tr/\n//)}msge;
+    return $text;
 }
 
 # Returns true if a line of Perl seems to change the variable.

@@ -4,6 +4,7 @@
 package Forebay::Host;
 
 our ($proof_key, $proof_salt, $shows_values, $application_file) = ('', '', 0);
+my $proof_log;                            # STDERR without the layers of the application
 my ($proof_token, $own_package, $proof_baseline, %kept_state);
 my $ENDS_TOO = 3;                         # exit code of a child after which this worker ends
 
@@ -11,6 +12,8 @@ my $ENDS_TOO = 3;                         # exit code of a child after which thi
 sub answer_proving {
     my ($env) = @_;
     if (!defined $proof_token) {
+        open $proof_log, '>&', \*STDERR or die "cannot copy STDERR: $!\n";
+        binmode $proof_log;
         Forebay::Proof::is_possible()
             or log_error('this perl lacks B, Digest::MD5 or Time::HiRes, so nothing can be proved');
         $Forebay::Proof::salt = $proof_salt;
@@ -25,9 +28,11 @@ sub answer_proving {
         my $ends = answer($env);
         my $state = \%kept_state;
         if (++$state->{runs} >= ($state->{check} || 1)) {
-            my @lines = Forebay::Proof::check_kept($state, $own_package, $application_file,
-                Forebay::Proof::inputs($env, ''), $shows_values, $app);
-            syswrite STDERR, $_ for Forebay::Proof::reports(
+            my $inputs = Forebay::Proof::inputs($env, '');
+            %$env = ();    # the objects of the request end with it
+            my @lines = Forebay::Proof::check_kept(
+                $state, $own_package, $application_file, $inputs, $shows_values, $app);
+            syswrite $proof_log, $_ for Forebay::Proof::reports(
                 $proof_key, $application_file, $proof_token, 'kept', @lines);
         }
         return $ends;
@@ -53,7 +58,7 @@ sub answer_in_child {
         my $inputs = Forebay::Proof::inputs($env, '');
         my $ends = answer($env);
         my $begun = Time::HiRes::time();
-        $env = undef;
+        %$env = ();    # the objects of the request end with it
         if ($compares) {
             eval {
                 my @faults = Forebay::Proof::faults();
@@ -76,7 +81,7 @@ sub answer_in_child {
         kill KILL => $$;
     }
     my $ends = $1 eq 'ends';
-    syswrite STDERR, $_ for Forebay::Proof::reports($proof_key, $application_file, $proof_token,
+    syswrite $proof_log, $_ for Forebay::Proof::reports($proof_key, $application_file, $proof_token,
         'forked', split /\n/, $text);
     return $ends;
 }

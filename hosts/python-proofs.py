@@ -18,7 +18,7 @@ import sys
 import time
 
 MAX_NODES, MAX_SECONDS, MAX_TRACES, MAX_DEPTH = 500000, 3, 1000, 40
-MAX_ELEMENTS, ELEMENT_DEPTH = 256, 2    # of containers whose elements are traces of their own
+MAX_ELEMENTS, ELEMENT_DEPTH = 256, 5    # of containers whose elements are traces of their own
 CHECK_INTERVAL = 500                    # of kept requests that are checked
 CHECK_SHARE = 0.01                      # of processor time that checks may take
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...))
@@ -28,6 +28,8 @@ CELL = type((lambda x: lambda: x)(0).__closure__[0])
 OPAQUE = (MODULE, type, METHOD, type(serve.__code__), type(sys._getframe()), CELL)
 # Addresses, and names that asgiref makes of them.
 ADDRESS = re.compile(r' at 0x[0-9a-f]+|(?<=_asgiref_local_impl_)\d+_\w+')
+# Variables that hold a request until the next one begins, and then are bound to that.
+BOUND_ANEW = re.compile(r' in function bottle\.Local(?:Request|Response)\.')
 # Attributes of modules that the interpreter sets.
 OF_IMPORT = frozenset((
     '__builtins__', '__cached__', '__doc__', '__file__', '__loader__', '__name__', '__package__',
@@ -75,7 +77,7 @@ class Walk:
         if self.fold is not None:
             self.fold.append('%s=%s%d:%s' % (path, kind, len(text), text))
             return
-        if kind == 'u':
+        if kind == 'u' or BOUND_ANEW.search(path):
             return    # as if it were not there
         data = text.encode(errors='surrogateescape') if isinstance(text, str) else text
         digest = '%s%d:%s' % (
@@ -102,7 +104,9 @@ class Walk:
                 self.variable('%s.%s' % (name, attribute), names[attribute], name)
         if folds:
             text, self.fold = '\n'.join(self.fold), None
-            self.record('all variables of module %s' % name, 'f', text)
+            path = 'all variables of module %s' % name
+            self.record(path, 'f', text)
+            self.leaves.pop(path, None)    # the next walk has its variables one by one
 
     def variable(self, path, value, module):
         if isinstance(value, type):
@@ -448,7 +452,8 @@ def report_of(walk, inputs, faults, begun, script):
         traces = [trace for trace in traces if trace[3]][:10] + [('the variables', '', '', why)]
     for path, digest, text, why in traces:
         shown = text[:60] if SHOWS_VALUES else ''
-        words = [path, digest, shown, place_of_variable(path, script), why]
+        place = place_of_variable(path, script) if why or len(lines) < 100 else ''
+        words = [path, digest, shown, place, why]
         lines.append(' '.join(['trace'] + [encoded(word) for word in words]))
     text = '\0'.join(name + '\0' + value for name, value, _ in inputs)
     data = PROOF_SALT + text.encode(errors='surrogateescape')
@@ -472,7 +477,7 @@ def tell_proof(file, token, how, lines):
             os.write(2, ('%s %s\n' % (begin, line)).encode())
 
 
-LINES_OF = {}
+TEXT_OF = {}
 
 
 def place_of_variable(path, script):
@@ -485,35 +490,45 @@ def place_of_variable(path, script):
         if module is None:
             continue
         file = getattr(module, '__file__', None) or ''
-        for place in script, file:
-            if place not in LINES_OF:
-                LINES_OF[place] = lines_of(place)
         # The name of an attribute says more than that of its object.
         for name in reversed(words[count:]):
-            for place, pattern in (script, r'\.' + re.escape(name)), (file, r'\b' + re.escape(name)):
-                found = [number for number, line in LINES_OF[place] if assigns(line, pattern)]
-                if found:
-                    return '%s line %d' % (place, found[-1])
+            for place, before in (script, r'\.'), (file, r'\b'):
+                number = line_that_assigns(place, before, name)
+                if number:
+                    return '%s line %d' % (place, number)
         return ''
     return ''
 
 
-def lines_of(file):
+def line_that_assigns(file, before, name):
+    """Returns the number of the last line that assigns the name, or 0."""
+    if file not in TEXT_OF:
+        TEXT_OF[file] = text_of_file(file)
+    text, found = TEXT_OF[file], 0
+    for match in re.finditer(before + re.escape(name) + r'\b', text):
+        start = text.rfind('\n', 0, match.start()) + 1
+        end = text.find('\n', start)
+        line = text[start:end if end >= 0 else None]
+        if not line.lstrip().startswith('#') and assigns(line, before + re.escape(name), name):
+            found = text.count('\n', 0, start) + 1
+    return found
+
+
+def text_of_file(file):
     try:
         if os.stat(file).st_size > 1000000:
-            return []
+            return ''
         with open(file, encoding='utf-8', errors='replace') as text:
-            return [(number, line) for number, line in enumerate(text, 1)
-                    if not line.lstrip().startswith('#')]
+            return text.read()
     except OSError:
-        return []
+        return ''
 
 
-def assigns(line, name):
+def assigns(line, pattern, name):
     return re.search(
         r'%s\b\s*(?:\[[^]]*\]\s*)*(?::[^=]*)?(?:[-+*/|&^%%@]|//|\*\*|<<|>>)?=(?!=)'
         r'|%s\b\s*(?:\[[^]]*\]\s*)*\.(?:append|add|update|setdefault|extend|insert|appendleft|pop|'
-        r'remove|clear|discard|set)\(|\bdef %s\b' % (name, name, name.lstrip('\\.b')), line)
+        r'remove|clear|discard|set)\(|\bdef %s\b' % (pattern, pattern, re.escape(name)), line)
 
 
 # ---- checks of kept requests ----

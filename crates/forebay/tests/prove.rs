@@ -364,3 +364,96 @@ fn a_server_keeps_proved_scripts_until_a_finding_or_a_change() {
     assert!(shown.contains("good.py: proved after 6 requests"), "{shown}");
     assert!(shown.contains("bad.pl: refused\n    $main::user: it"), "{shown}");
 }
+
+/// Serves an application of this kind, and sends it requests of the users. Returns its proof after a
+/// verdict.
+fn verdict_of(kind: &str, file: (&str, &str), state: &str) -> Value {
+    let folder = Folder::new();
+    folder.write(file.0, file.1);
+    let admin = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let configuration = format!(
+        "[server]\nadmin = \"{admin}\"\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\n\
+         path = \"/*\"\napp = \"app\"\n[app.app]\n{kind}\nmode = \"prove\"\nprove_requests = 6\n\
+         workers = 1\n"
+    );
+    let forebay = serve(folder, &configuration);
+    for user in USERS.iter().cycle().take(24) {
+        let reply = forebay.get(&format!("/?name={user}"));
+        assert!(
+            reply.text().contains(&format!("hello {user}")),
+            "{} {}",
+            reply.text(),
+            forebay.output()
+        );
+    }
+    let is_there = || proofs(admin).first().is_some_and(|proof| proof["state"] == state);
+    assert!(eventually(is_there), "not {state}: {:?} {}", proofs(admin), forebay.output());
+    proofs(admin).remove(0)
+}
+
+fn variable(proof: &Value) -> &str {
+    proof["finding"]["variable"].as_str().unwrap()
+}
+
+#[test]
+fn psgi_applications_are_proved_or_refused() {
+    let app = |code: &str| {
+        format!(
+            "my %by_user; our @log; my $hits = 0;\nsub {{ my $env = shift;\n\
+             my ($name) = $env->{{QUERY_STRING}} =~ /name=(\\w+)/;\n{code}\n\
+             [200, ['Content-Type' => 'text/plain'], [\"hello $name\\n\"]] }}\n"
+        )
+    };
+    let kind = "kind = \"psgi\"\nfile = \"app.psgi\"";
+    let proof = verdict_of(kind, ("app.psgi", &app("my $own = $name;")), "proved");
+    assert!(proof["script"].as_str().unwrap().ends_with("/app.psgi"), "{proof}");
+    let proof = verdict_of(kind, ("app.psgi", &app("$by_user{$name} = 1;")), "refused");
+    assert!(variable(&proof).starts_with("my %by_user in the application{"), "{proof}");
+    assert!(proof["finding"]["place"].as_str().unwrap().ends_with("app.psgi line 4"), "{proof}");
+    let proof = verdict_of(kind, ("app.psgi", &app("$hits++;")), "refused");
+    assert_eq!(variable(&proof), "my $hits in the application", "it grows: {proof}");
+}
+
+#[test]
+fn flask_and_django_are_proved_unless_a_thread_local_keeps_a_user() {
+    let flask = "import flask, threading\napp = flask.Flask(__name__)\nlocal = threading.local()\n\
+                 @app.route('/')\ndef hello():\n    name = flask.request.args['name']\n    KEEP\n    \
+                 flask.g.user = name\n    return 'hello ' + name\n";
+    let kind = "kind = \"wsgi\"\nmodule = \"site_app:app\"\npython = \"/usr/bin/python3\"";
+    verdict_of(kind, ("site_app.py", &flask.replace("KEEP", "pass")), "proved");
+    let kept = flask.replace("KEEP", "local.user = name");
+    let proof = verdict_of(kind, ("site_app.py", &kept), "refused");
+    assert_eq!(variable(&proof), "site_app.local.user", "{proof}");
+    assert!(proof["finding"]["place"].as_str().unwrap().ends_with("site_app.py line 7"), "{proof}");
+
+    let django = "import threading\nfrom django.conf import settings\n\
+                  settings.configure(ROOT_URLCONF=__name__, SECRET_KEY='x', ALLOWED_HOSTS=['*'],\n    \
+                  MIDDLEWARE=[__name__ + '.CurrentUser'])\n\
+                  from django.core.wsgi import get_wsgi_application\n\
+                  from django.http import HttpResponse\nfrom django.urls import path\n\
+                  _local = threading.local()\nclass CurrentUser:\n    \
+                  def __init__(self, get):\n        self.get = get\n    \
+                  def __call__(self, request):\n        KEEP\n        return self.get(request)\n\
+                  def hello(request):\n    return HttpResponse('hello ' + request.GET['name'])\n\
+                  urlpatterns = [path('', hello)]\napp = get_wsgi_application()\n";
+    verdict_of(kind, ("site_app.py", &django.replace("KEEP", "pass")), "proved");
+    let kept = django.replace("KEEP", "_local.user = request.GET['name']");
+    let proof = verdict_of(kind, ("site_app.py", &kept), "refused");
+    assert_eq!(variable(&proof), "site_app._local.user", "{proof}");
+}
+
+#[test]
+fn frameworks_of_python_and_perl_are_proved() {
+    let bottle = "import bottle\napp = bottle.Bottle()\n@app.route('/')\ndef hello():\n    \
+                  return bottle.template('hello {{n}}', n=bottle.request.query.name)\n";
+    let kind = "kind = \"wsgi\"\nmodule = \"site_app:app\"\npython = \"/usr/bin/python3\"";
+    verdict_of(kind, ("site_app.py", bottle), "proved");
+    let kind = "kind = \"psgi\"\nfile = \"app.psgi\"";
+    let plack = "use Plack::Request;\nsub { my $r = Plack::Request->new(shift);\n\
+                 [200, ['Content-Type' => 'text/plain'], ['hello ' . $r->param('name')]] }\n";
+    verdict_of(kind, ("app.psgi", plack), "proved");
+    let mojo = "use Mojolicious::Lite -signatures;\napp->secrets(['x']); app->log->level('fatal');\n\
+                get '/' => sub ($c) { $c->session(user => $c->param('name'));\n\
+                $c->render(inline => 'hello <%= param \"name\" %>') };\napp->start;\n";
+    verdict_of(kind, ("app.psgi", mojo), "proved");
+}

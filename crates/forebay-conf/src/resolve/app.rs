@@ -529,11 +529,15 @@ mod tests {
         assert!(matches!(app.kind, AppKind::PythonCgi { mode: PythonMode::Fork, .. }));
         let app = resolved("kind = 'perl-cgi'\ndir = 'shop'\nmode = 'perlrun'").unwrap();
         assert!(matches!(app.kind, AppKind::PerlCgi { mode: PerlMode::PerlRun, .. }));
-        let perl = "write \"registry\", \"registry-prefork\", \"perlrun\", \"fork\" or \"cgi\"";
+        let perl =
+            "write \"registry\", \"registry-prefork\", \"perlrun\", \"fork\", \"cgi\" or \"prove\"";
         refused("kind = 'perl-cgi'\ndir = 'shop'\nmode = 'fresh'", perl);
-        let python = "write \"fresh\" or \"fork\"";
+        let python = "write \"fresh\", \"fork\" or \"prove\"";
         refused("kind = 'python-cgi'\ndir = 'shop'\nmode = 'registry'", python);
         refused("kind = 'php'\nroot = 'shop'\nmode = 'fork'", "`mode` is not for this kind");
+        let psgi = "kind = 'psgi'\nfile = 'shop/app.psgi'\nmode = 'prove'";
+        assert!(resolved(psgi).unwrap().proves);
+        refused(&psgi.replace("prove", "fork"), "write \"keep\" or \"prove\"");
     }
 
     #[test]

@@ -236,7 +236,7 @@ impl RunningApp {
 
 fn proof_row(proof: Proof) -> ProofRow {
     let (state, finding) = match proof.verdict {
-        Verdict::Proving { .. } => ("proving", None),
+        Verdict::Proving => ("proving", None),
         Verdict::Proved => ("proved", None),
         Verdict::Refused(finding) => ("refused", Some(finding)),
     };

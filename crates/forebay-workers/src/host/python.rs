@@ -79,9 +79,10 @@ pub(super) fn wsgi_host(
     parent: u32,
     proof: &ProofKey,
 ) -> Host {
-    let host = match proof.key.is_empty() {
-        true => WSGI_HOST.to_owned(),
-        false => proving(WSGI_HOST, WSGI_PROVING, proof),
+    let host = if proof.key.is_empty() {
+        WSGI_HOST.to_owned()
+    } else {
+        proving(WSGI_HOST, WSGI_PROVING, proof)
     };
     Host::new(command(python, module, parent), &host)
 }
