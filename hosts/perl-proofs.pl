@@ -479,7 +479,7 @@ sub check_kept {
     return $is_first ? () : @lines;
 }
 
-sub processor_time { my ($user, $system) = times; return $user + $system }
+sub processor_time { return Time::HiRes::clock() }
 
 # Returns reports for Forebay. The key is the worker's, so that no script can speak for another one.
 sub reports {

@@ -4,7 +4,6 @@
 # first variable of the request: FOREBAY_PROOF, with "keep" or "refused" and the version of the
 # script's file. Without it, the script is still to be proved.
 
-my $is_apart;                                  # answer_apart() has answered the request
 my $KEEP = "FOREBAY_PROOF\0keep ";
 
 sub serve_proving {
@@ -21,19 +20,18 @@ sub serve_proving {
         }
         receive_message($have) or last;
         end_zygote($ENV{SCRIPT_FILENAME}) if %zygotes && $zygotes{ $ENV{SCRIPT_FILENAME} };
-        undef $needs_main;
-        undef $is_apart;
         my $ends = answer();
-        refuse_kept() if !$script || $needs_main;
+        refuse_kept() if !$script && !$body_lost || $needs_main;
         last if $ends;
-        check_kept() if $script && !$is_apart && ++$script->{runs} >= ($script->{check} || 1);
+        check_kept() if $script && ++$script->{runs} >= ($script->{check} || 1);
     }
     CORE::exit(0);
 }
 
 # Returns true if Forebay has proved this version of the current script.
 sub is_kept {
-    return $ENV{FOREBAY_PROOF} eq 'keep ' . ($script->{token} ||= version_token($script->{version}));
+    return $ENV{FOREBAY_PROOF} eq (
+        $script->{word} ||= 'keep ' . ($script->{token} = version_token($script->{version})));
 }
 
 # Returns the version of a file as Forebay writes it.
@@ -53,7 +51,7 @@ sub token_of {
 # Answers a request in a child of this process, because the file of the proved script has just
 # changed.
 sub answer_apart {
-    $is_apart = 1;
+    $script->{runs} = -1;    # it is not kept yet
     tell_proof($last_file, $script->{token}, 'forked', 'changed');
     my $child = CORE::fork();
     if (defined $child && !$child) {
@@ -85,6 +83,7 @@ sub refuse_kept {
     my $why = $needs_main ? 'it expects its subs in the package main' : 'it cannot be compiled as a sub';
     tell_proof($file, substr($ENV{FOREBAY_PROOF}, length 'keep '), 'kept',
         join ' ', 'trace', map { Forebay::Proof::encoded($_) } 'the script', '', '', '', $why);
+    undef $needs_main;
 }
 
 sub tell_proof { syswrite $log, $_ for Forebay::Proof::reports($proof_key, @_) }
