@@ -24,8 +24,7 @@ my $SCRIPTS = 'Forebay::Script::';
 # Classes of caches whose values belong to their keys, and variables that only give out names: they
 # hold nothing of a visitor.
 my %IS_CACHE = map { ($_ => 1) } qw(Mojo::Cache);
-my $GIVES_NAMES = qr/^(?:my \$genseq in sub Symbol::gensym|my \$value in sub Mojo::Message::Request::request_id
-    |\$Catalyst::COUNT|\$Dancer2::Core::Request::_id)\z/x;
+my $GIVES_NAMES = qr/^(?:my \$genseq in sub Symbol::gensym|my \$value in sub Mojo::Message::Request::request_id|\$Catalyst::COUNT|\$Dancer2::Core::Request::_id)\z/;
 our $compares_environment;    # CGI scripts get a new one for each request
 our $salt = '';    # of digests, so that a value cannot be guessed from its digest
 my (%seen, $nodes, $deadline, $too_large, @clock);

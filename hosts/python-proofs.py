@@ -491,7 +491,10 @@ def place_of_variable(path, script):
             continue
         file = getattr(module, '__file__', None) or ''
         # The name of an attribute says more than that of its object.
-        for name in reversed(words[count:]):
+        names = list(reversed(words[count:]))
+        if len(names) > 1:
+            names.insert(0, names[1] + '.' + names[0])
+        for name in names:
             for place, before in (script, r'\.'), (file, r'\b'):
                 number = line_that_assigns(place, before, name)
                 if number:
