@@ -184,8 +184,7 @@ sub container {
     record("the length of $path", 'n', $count) if !$is_hash && $count;
     if ($is_hash) {
         for my $key (sort keys %$it) {
-            my $shown = $key =~ /\A\d{10,}\z/ ? 'ADDRESS' : plain($key);
-            element("$sigil$path\{$shown}", $it->{$key}, $depth);
+            element("$sigil$path\{" . key_text($key) . '}', $it->{$key}, $depth);
         }
     }
     else {
@@ -241,6 +240,13 @@ sub plain {
     return $copy;
 }
 
+sub key_text {
+    my ($key) = @_;
+    return 'ADDRESS' if $key =~ /\A\d{10,}\z/;
+    $key =~ s/\(0x[0-9a-f]{6,}\)/(ADDRESS)/g;
+    return $key;
+}
+
 # Returns the whole value as one text.
 sub text {
     my $depth = $_[1];
@@ -273,7 +279,7 @@ sub hash_text {
     my ($hash, $depth) = @_;
     return '{tied ' . ref(tied %$hash) . '}' if tied %$hash;
     return '{' . join(',', map {
-        my $key = /\A\d{10,}\z/ ? 'ADDRESS' : plain($_);
+        my $key = key_text($_);
         't' . length($key) . ":$key=" . text($hash->{$_}, $depth + 1)
     } sort keys %$hash) . '}';
 }

@@ -28,8 +28,10 @@ CELL = type((lambda x: lambda: x)(0).__closure__[0])
 OPAQUE = (MODULE, type, METHOD, type(serve.__code__), type(sys._getframe()), CELL)
 # Addresses, and names that asgiref makes of them.
 ADDRESS = re.compile(r' at 0x[0-9a-f]+|(?<=_asgiref_local_impl_)\d+_\w+')
-# Variables that hold a request until the next one begins, and then are bound to that.
-BOUND_ANEW = re.compile(r' in function bottle\.Local(?:Request|Response)\.')
+# Variables that hold a request until the next one begins, and then are bound to that; and counters
+# of libraries.
+HARMLESS = re.compile(
+    r' in function bottle\.Local(?:Request|Response)\.|\._count_get_resource_inst(?:_init)?$')
 # Attributes of modules that the interpreter sets.
 OF_IMPORT = frozenset((
     '__builtins__', '__cached__', '__doc__', '__file__', '__loader__', '__name__', '__package__',
@@ -77,7 +79,7 @@ class Walk:
         if self.fold is not None:
             self.fold.append('%s=%s%d:%s' % (path, kind, len(text), text))
             return
-        if kind == 'u' or BOUND_ANEW.search(path):
+        if kind == 'u' or HARMLESS.search(path):
             return    # as if it were not there
         data = text.encode(errors='surrogateescape') if isinstance(text, str) else text
         digest = '%s%d:%s' % (
