@@ -15,6 +15,7 @@ mod index;
 mod listeners;
 mod media;
 mod mod_perl;
+mod mono;
 mod mounts;
 mod named_files;
 mod names;

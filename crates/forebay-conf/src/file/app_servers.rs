@@ -37,6 +37,10 @@ pub struct Fastcgi {
     /// Endings of the files that may be run, such as [".php", ".phtml"], or "*" for any file.
     /// Default: [".php"] if `index` ends in ".php", else "*".
     pub scripts: Option<At<OneOrMany<String>>>,
+    /// Answers 404 for a script that does not exist, if `root` is a directory of this machine. Write
+    /// false for an application that finds its pages itself, such as fastcgi-mono-server4 with
+    /// ServiceStack: its SCRIPT_NAME is then the whole path, as from nginx. Default: true.
+    pub must_exist: Option<At<bool>>,
     /// Parameters added to those of the request.
     pub params: BTreeMap<String, At<String>>,
     /// Uses each connection for more than one request. Default: true.

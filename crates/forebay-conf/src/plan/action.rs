@@ -171,6 +171,8 @@ pub struct Fastcgi {
     /// Endings of the files that may be run. If empty, any file may be run. Default `.php` if
     /// `index` ends in `.php`, else empty.
     pub scripts: Vec<String>,
+    /// Refuses scripts that do not exist. Default true. If false, `scripts` is empty.
+    pub must_exist: bool,
     /// Parameters added to those of the request.
     pub params: BTreeMap<String, String>,
     /// Uses a connection for more than one request. Default true.

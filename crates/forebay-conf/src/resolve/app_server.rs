@@ -35,16 +35,24 @@ pub(super) fn fastcgi(
         Some(at) => file_name(&at.with(&at.value))?,
         None => "index.php".into(),
     };
+    let scripts = match script_ends(&typed.scripts)? {
+        Some(ends) => ends,
+        None if index.ends_with(PHP) => vec![PHP.into()],
+        None => Vec::new(),
+    };
+    let must_exist = typed.must_exist.as_ref();
+    // PHP would run an uploaded image for a path such as /image.jpg/x.php.
+    if let Some(at) = must_exist.filter(|at| !at.value && !scripts.is_empty()) {
+        return Err(Problem::new(&at.span, "scripts of some endings must exist")
+            .help("add scripts = \"*\" if the application finds its pages itself"));
+    }
     Ok(Fastcgi {
+        must_exist: must_exist.is_none_or(|at| at.value),
         root: typed.root.as_ref().map(|typed| root(context, typed)).transpose()?,
         strip_prefix: prefix(&typed.strip_prefix)?,
         mount,
         upstream,
-        scripts: match script_ends(&typed.scripts)? {
-            Some(ends) => ends,
-            None if index.ends_with(PHP) => vec![PHP.into()],
-            None => Vec::new(),
-        },
+        scripts,
         index,
         params: variables(&typed.params)?,
         keep_conn: typed.keep_conn.unwrap_or(true),
@@ -69,6 +77,7 @@ fn has_no_scripts(typed: &file::Fastcgi) -> Resolution<()> {
     let spans = [
         ("index", typed.index.as_ref().map(|at| &at.span)),
         ("scripts", typed.scripts.as_ref().map(|at| &at.span)),
+        ("must_exist", typed.must_exist.as_ref().map(|at| &at.span)),
         ("strip_prefix", typed.strip_prefix.as_ref().map(|at| &at.span)),
     ];
     match spans.into_iter().find_map(|(key, span)| Some((key, span?))) {

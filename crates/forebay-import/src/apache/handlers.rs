@@ -4,6 +4,7 @@ use super::Cx;
 use super::fastcgi;
 use super::fields::runs_php;
 use super::mod_perl;
+use super::mono;
 use super::regions::{has_option, of_name, whole_root};
 use super::runners::{self, is_fastcgi};
 use super::sections::{Sections, all, is_below, last, settle};
@@ -317,6 +318,9 @@ pub fn whole_handler(
     if let Some(handler) = mod_perl::set_handler(layers) {
         return Some(mod_perl::route(cx, layers, (handler, dir), route));
     }
+    if name == "mono" {
+        return Some(mono::route(cx, layers, (handler, url, dir), route.clone()));
+    }
     let comment = cx.note(handler, "Forebay has no such handler: write a route for this path");
     Some(route.clone().closed(comment))
 }
@@ -344,6 +348,12 @@ fn unknown_suffix_handlers(
         }
         if is_fastcgi(&name) {
             out.push(fastcgi::others(cx, sections, layers, (handler, url, dir), scripts));
+            continue;
+        }
+        if name == "mono" {
+            // The path of the directory, not of one file of it.
+            let url = url.rsplit_once('/').map_or("", |(above, _)| above);
+            out.push(mono::route(cx, layers, (handler, url, dir), scripts));
             continue;
         }
         let comment =

@@ -34,13 +34,7 @@ pub fn listen(cx: &mut Cx<'_>, host: Option<&Directive>, tls: HostTls) -> Vec<St
     for text in host.iter().flat_map(|host| &host.args) {
         match place(text) {
             Some(place) => wanted.push(place),
-            None => {
-                if let Some(host) = host {
-                    let next =
-                        "a host name in an address is not looked up: write the address in `listen`";
-                    cx.note(host, next);
-                }
-            }
+            None => by_name(cx, host, &opened, name_and_port(text).1, &mut wanted),
         }
     }
     if host.is_none() {
@@ -68,10 +62,52 @@ pub fn listen(cx: &mut Cx<'_>, host: Option<&Directive>, tls: HostTls) -> Vec<St
     found
 }
 
+/// Returns the host names among the addresses of a `VirtualHost`.
+pub fn names(host: &Directive) -> Vec<String> {
+    let of_name = |text: &&String| place(text).is_none();
+    host.args.iter().filter(of_name).map(|text| name_and_port(text).0.to_lowercase()).collect()
+}
+
+/// Returns the address of a `VirtualHost`, without its host name.
+fn of_host(text: &str) -> Endpoint {
+    place(text).unwrap_or_else(|| Endpoint { ip: None, port: name_and_port(text).1 })
+}
+
+/// Adds the addresses of a host whose address is a name. Apache looks the name up. The import uses
+/// the addresses of the `Listen` lines. If these are all addresses, the host listens on this
+/// machine only, because the name may have a private address.
+fn by_name(
+    cx: &mut Cx<'_>,
+    host: Option<&Directive>,
+    opened: &[Endpoint],
+    port: Option<u16>,
+    wanted: &mut Vec<Endpoint>,
+) {
+    let is_open = |open: &&Endpoint| port.is_none() || open.port == port;
+    let known = |open: &&Endpoint| open.ip.is_some_and(|ip| !ip.is_unspecified());
+    let before = wanted.len();
+    wanted.extend(opened.iter().filter(is_open).filter(known));
+    if wanted.len() == before && opened.iter().any(|open| is_open(&open)) {
+        wanted.push(Endpoint { ip: Some(IpAddr::from([127, 0, 0, 1])), port });
+        if let Some(host) = host {
+            let next = "the name is not looked up, so the site listens on this machine only: write \
+                        the address in `listen`";
+            cx.note(host, next);
+        }
+    }
+}
+
+fn name_and_port(text: &str) -> (&str, Option<u16>) {
+    match text.rsplit_once(':') {
+        Some((name, port)) => (name, port.parse().ok()),
+        None => (text, None),
+    }
+}
+
 /// Adds a note on each `Listen` line that belongs to no virtual host.
 pub fn note_unused(cx: &mut Cx<'_>, hosts: &[&Directive]) {
     let wanted: Vec<Endpoint> =
-        hosts.iter().flat_map(|host| &host.args).filter_map(|text| place(text)).collect();
+        hosts.iter().flat_map(|host| &host.args).map(|text| of_host(text)).collect();
     for line in all(&[cx.main], "Listen") {
         let is_used = place(line.arg(0)).is_some_and(|open| {
             let shares = |want: &Endpoint| want.port.is_none() || want.port == open.port;

@@ -463,7 +463,8 @@ fn is_handler(name: &str) -> bool {
 }
 
 /// Returns a name for the application of a file, a directory or a module.
-fn name_of(path: &str) -> String {
+/// Returns a name for an application at this path.
+pub fn name_of(path: &str) -> String {
     let last = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     let stem = last.strip_suffix(".psgi").unwrap_or(last).replace("::", "-").replace("->", "-");
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };

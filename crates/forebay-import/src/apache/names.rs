@@ -3,6 +3,17 @@
 
 /// Directives that the translation reads.
 pub const READ: &[&str] = &[
+    "AddMonoApplications",
+    "MonoApplications",
+    "MonoIOMAP",
+    "MonoSetEnv",
+    "MonoSetServerAlias",
+    "RPAFenable",
+    "RPAFheader",
+    "RPAFproxy_ips",
+    "RemoteIPHeader",
+    "RemoteIPInternalProxy",
+    "RemoteIPTrustedProxy",
     "AddDefaultCharset",
     "AddHandler",
     "AddOutputFilter",
@@ -164,7 +175,9 @@ pub const NEEDLESS: &[&str] = &[
     "LoadModule",
     "LogFormat",
     "LogLevel",
+    "MaxClients",
     "MaxConnectionsPerChild",
+    "MaxRequestsPerChild",
     "MaxRanges",
     "MaxRequestWorkers",
     "MaxSpareServers",
@@ -198,6 +211,22 @@ pub const NEEDLESS: &[&str] = &[
     "SSLStrictSNIVHostCheck",
     "SSLUseStapling",
     "SSLVerifyDepth",
+    "MonoDebug",
+    "MonoDocumentRootDir",
+    "MonoExecutablePath",
+    "MonoListenAddress",
+    "MonoListenBacklog",
+    "MonoListenPort",
+    "MonoMinThreads",
+    "MonoPath",
+    "MonoRunXSP",
+    "MonoServerPath",
+    "MonoTargetFramework",
+    "MonoUnixSocket",
+    "MonoUnixUmask",
+    "MonoWapiDir",
+    "MonoXSPStartAttempts",
+    "MonoXSPStartWaitTime",
     "ScriptSock",
     "ServerAdmin",
     "ServerLimit",
@@ -283,6 +312,12 @@ pub fn next_step(name: &str) -> &'static str {
         "perl" => "Forebay runs no Perl of a configuration: write what it configures as routes",
         _ if lower.starts_with("perl") => {
             "write it as a key of an application of kind \"mod-perl\": see the guide \"From mod_perl\""
+        }
+        _ if lower.starts_with("mono") => {
+            "see `max_memory`, `max_requests` and the other keys of [app.NAME] of kind \"mono\""
+        }
+        "rpafsethostname" => {
+            "let the proxy pass the client's Host, as `proxy_set_header Host $host` of nginx does"
         }
         _ if lower.starts_with("dav") => "Forebay serves no WebDAV: PUT and its like are refused",
         _ if lower.starts_with("cache") => {

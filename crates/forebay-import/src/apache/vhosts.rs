@@ -4,6 +4,7 @@ use super::bases::{Base, Content, bases};
 use super::expressions::expressions;
 use super::fields::decorate;
 use super::listeners::{self, HostTls};
+use super::networks::network;
 use super::rewrites;
 use super::sections::{Sections, all, last, settle};
 use super::syntax::{Directive, is, line};
@@ -88,6 +89,9 @@ fn site(cx: &mut Cx<'_>, host: Option<&Directive>, htaccess: &[(String, Directiv
     let Some(place) = place else { return };
     site.comments.push(format!("{place}: {}", host.map_or("the main server".into(), line)));
     site.hosts = hosts(cx, &levels);
+    if site.hosts.is_empty() {
+        site.hosts = host.map(listeners::names).unwrap_or_default();
+    }
     settle(&levels, &HOST);
     let is_tls =
         last(&levels, "SSLEngine").is_some_and(|ssl| ssl.arg(0).eq_ignore_ascii_case("on"));
@@ -106,6 +110,7 @@ fn site(cx: &mut Cx<'_>, host: Option<&Directive>, htaccess: &[(String, Directiv
         );
     }
     site.keys.set_some("tls", tls);
+    trusted_proxies(cx, &levels, &mut site);
     let shares =
         |other: &&DraftSite| other.listen.iter().any(|listen| site.listen.contains(listen));
     let others: Vec<&DraftSite> = cx.draft.sites.iter().filter(shares).collect();
@@ -171,6 +176,42 @@ fn limit_bodies(sections: &Sections<'_>, site: &mut DraftSite) {
     if is_default && needs_limit {
         // Since 2.4.54. Before, there was no limit.
         site.keys.set("max_body", "1GiB");
+    }
+}
+
+/// Adds the proxies that may name the client's address, by mod_remoteip or mod_rpaf.
+fn trusted_proxies(cx: &mut Cx<'_>, levels: &[&[Directive]], site: &mut DraftSite) {
+    settle(levels, &["RPAFenable"]);
+    let is_on = |line: &Directive| line.arg(0).eq_ignore_ascii_case("on");
+    let by_rpaf = last(levels, "RPAFenable").is_some_and(is_on);
+    let mut lines = [all(levels, "RemoteIPInternalProxy"), all(levels, "RemoteIPTrustedProxy")];
+    let mut header = last(levels, "RemoteIPHeader");
+    if by_rpaf {
+        (lines, header) = ([all(levels, "RPAFproxy_ips"), Vec::new()], last(levels, "RPAFheader"));
+    } else if header.is_none() {
+        // Nothing names the client.
+        return;
+    }
+    let header = header.filter(|line| !line.arg(0).eq_ignore_ascii_case("x-forwarded-for"));
+    if let Some(line) = header {
+        let next = "let the proxy send X-Forwarded-For, and name it in `trusted_proxies`";
+        site.comments.push(cx.note(line, next));
+        return;
+    }
+    settle(levels, &["RPAFheader", "RemoteIPHeader"]);
+    let mut list: Vec<String> = Vec::new();
+    for line in lines.concat() {
+        line.settle();
+        for text in &line.args {
+            match network(text) {
+                Some(network) => list.push(network),
+                None => site.comments.push(cx.note(line, "write its address in `trusted_proxies`")),
+            }
+        }
+    }
+    if !list.is_empty() {
+        site.keys.set("trusted_proxies", list);
+        site.keys.set("forwarded", "x-forwarded");
     }
 }
 

@@ -449,8 +449,16 @@ pub fn fastcgi(
         one_script(cx, &text.replace("$document_root", &root), &mut table, route)?;
     }
     table.set_some("index", scope.value("fastcgi_index").filter(|name| *name != "index.php"));
-    if !address.contains("php") && here.matcher.suffixes.is_empty() && !cx.is_php(&address) {
+    let index = scope.value("fastcgi_index");
+    let is_php = index.is_none_or(|name| name.ends_with(".php"))
+        && (address.contains("php") || cx.is_php(&address));
+    if !is_php && here.matcher.suffixes.is_empty() {
         table.set("scripts", "*");
+        // nginx looks for no file here, so the application finds its pages itself.
+        let finds_pages = index.is_some_and(|name| !name.ends_with(".php"));
+        if finds_pages && scope.peek_own("try_files").is_none() {
+            table.set("must_exist", false);
+        }
     } else if !here.matcher.suffixes.is_empty() && here.matcher.suffixes[..] != [".php"] {
         table.set("scripts", here.matcher.suffixes.clone());
     }

@@ -43,6 +43,7 @@ const NEEDLESS: &[(&str, &[&str])] = &[
             "proxy_temp_path",
             "scgi_buffering",
             "scgi_temp_path",
+            "proxy_send_lowat",
             "send_lowat",
             "sendfile",
             "sendfile_max_chunk",

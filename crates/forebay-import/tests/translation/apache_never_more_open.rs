@@ -62,7 +62,9 @@ fn a_host_listens_only_at_the_addresses_of_listen() {
         ("Listen 81", "*:*", r#"listen = [":81"]"#),
         ("Listen 10.0.0.1:81", "10.0.0.2:81", "no Listen line has"),
         ("Listen 81", "*:82", "no Listen line has"),
-        ("Listen 81", "name.example:81", "no Listen line has"),
+        ("Listen 81", "name.example:81", r#"listen = ["127.0.0.1:81"]"#),
+        ("Listen 127.0.0.2:81", "name.example:81", r#"listen = ["127.0.0.2:81"]"#),
+        ("Listen 82", "name.example:81", "no Listen line has"),
         ("", "*:82", r#"listen = [":82"]"#),
         ("", "10.0.0.1", r#"listen = ["10.0.0.1:80"]"#),
     ] {

@@ -342,7 +342,7 @@ impl PathMapping {
     ) -> Result<Script, Fault> {
         match self {
             Self::Scripts => Script::find(request, settings, found),
-            Self::Below => Script::whole(request, settings),
+            Self::Below => Script::whole(request, settings, ""),
             Self::Mount => Ok(Script::mounted(request, settings, settings.root.as_deref())),
         }
     }

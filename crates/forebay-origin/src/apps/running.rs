@@ -369,6 +369,7 @@ fn fastcgi(plan: &conf::App, root: &Path, scripts: &[String]) -> conf::Fastcgi {
         index: "index.php".into(),
         scripts: scripts.to_vec(),
         params: params(plan),
+        must_exist: true,
         keep_conn: true,
         multiplex: conf::Multiplex::Off,
         max_streams: 1,

@@ -67,6 +67,7 @@ impl Script {
     ) -> Result<Self, Fault> {
         match settings.mount {
             Some(_) => Ok(Self::mounted(request, settings, None)),
+            None if !settings.must_exist => Self::whole(request, settings, &settings.index),
             None => Self::find(request, settings, found),
         }
     }
@@ -114,12 +115,13 @@ impl Script {
     }
 
     /// Returns a script for the whole path, without PATH_INFO, for an application that looks for
-    /// the script itself.
-    pub fn whole(request: &Request, settings: &conf::Fastcgi) -> Result<Self, Fault> {
+    /// the script itself. `index` follows a path that ends in a slash.
+    pub fn whole(request: &Request, settings: &conf::Fastcgi, index: &str) -> Result<Self, Fault> {
         let path = &request.path;
         let below = below_root(path, settings)?;
         let root = settings.root.as_deref().unwrap_or(Path::new(""));
-        Ok(Self::new([root.as_os_str().as_bytes(), below, b""], [path, b""], b""))
+        let index = if path.ends_with(b"/") { index.as_bytes() } else { b"" };
+        Ok(Self::new([root.as_os_str().as_bytes(), below, index], [path, index], b""))
     }
 
     /// Returns the script of an application that takes every path. `file` is the script's file, if
