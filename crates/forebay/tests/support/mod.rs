@@ -36,8 +36,12 @@ pub fn site(folder: Folder, routes: &str) -> Forebay {
     serve(folder, &format!("[[site]]\nlisten = \"127.0.0.1:0\"\n{routes}"))
 }
 
-/// Serves a complete configuration file.
+/// Serves a complete configuration file, with two threads unless it says how many: the command line
+/// would prevail.
 pub fn serve(folder: Folder, configuration: &str) -> Forebay {
+    if configuration.contains("threads = ") {
+        return serve_file(folder, configuration);
+    }
     let file = write_configuration(&folder, configuration);
     serve_arguments(folder, &["--threads", "2", file.to_str().unwrap()])
 }
