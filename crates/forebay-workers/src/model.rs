@@ -5,7 +5,8 @@
 //! The test checks these rules:
 //! - a request runs at most once, and never if its fault says that it may be repeated;
 //! - a client gets only the bytes of its own reply, and all of them before its end;
-//! - no request waits while a worker is idle (except for `pace::MOMENT`), and each request ends;
+//! - no request waits while a worker is idle, or behind one that takes long (except for
+//!   `pace::MOMENT`), and each request ends;
 //! - after all requests have ended, each living worker that is not retired is idle and listed once;
 //! - no counter drops below zero (test builds check arithmetic).
 //!
@@ -146,7 +147,13 @@ impl World {
         match fastrand::u32(..10) {
             0..6 => {}
             6..9 => sleep(Duration::from_micros(fastrand::u64(1..2500))).await,
-            _ => sleep(Duration::from_millis(fastrand::u64(1..150))).await,
+            _ => {
+                let time = Duration::from_millis(fastrand::u64(1..150));
+                sleep(time).await;
+                let contents = self.shared.pool.contents(MOMENT + BESIDE_IDLE);
+                let is_behind = time > BESIDE_IDLE && !contents.delaying.is_empty();
+                assert!(!is_behind, "a request waits behind a long one: {contents:?}");
+            }
         }
     }
 

@@ -342,6 +342,8 @@ pub(crate) struct Contents {
     pub(crate) waiting: Vec<Duration>,
     /// True if as many requests as processors have begun within the given time.
     pub(crate) is_full: bool,
+    /// The ids of workers whose request began before this time, with an unread request behind it.
+    pub(crate) delaying: Vec<u64>,
 }
 
 #[cfg(test)]
@@ -349,11 +351,17 @@ impl Pool {
     pub(crate) fn contents(&self, within: Duration) -> Contents {
         let state = self.lock();
         let open = state.waiters.requests().iter().filter(|request| !request.sender.is_closed());
+        let delays = |busy: &&busy::Busy| {
+            let first = busy.shared.prefetch.first();
+            busy.shared.since().elapsed() > within
+                && first.is_some_and(|mark| busy.has_queued(mark))
+        };
         Contents {
             idle: state.idle.iter().map(|worker| worker.shared.id).collect(),
             busy: state.busy.iter().map(|busy| (busy.shared.id, busy.queued.len())).collect(),
             waiting: open.map(|request| request.since.elapsed()).collect(),
             is_full: state.pace.have_begun(&state.all, Instant::now(), within),
+            delaying: state.busy.iter().filter(delays).map(|busy| busy.shared.id).collect(),
         }
     }
 
