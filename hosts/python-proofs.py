@@ -147,7 +147,7 @@ class Walk:
                 continue
             if not self.is_known(cell) and not isinstance(content, OPAQUE):
                 self.variable('%s in function %s' % (name, path), content, module)
-        for item in value.__defaults__ or ():
+        for item in (value.__defaults__ or ()) + tuple((value.__kwdefaults__ or {}).values()):
             if not isinstance(item, PLAIN + OPAQUE + (FUNCTION,)):
                 self.element('a default argument of %s' % path, item, 0)
         for name, item in sorted(vars(value).items()):

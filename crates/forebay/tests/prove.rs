@@ -154,9 +154,10 @@ fn misuse_in_python_is_found_with_its_line() {
                 class Cart:\n    items = []\n    def add(self, item):\n        self.items.append(item)\n\
                 \x20   @functools.lru_cache\n    def greet(self):\n        return current\n\
                 def remember(item, seen=[]):\n    seen.append(item)\n\
+                def note(*, name, notes=[]):\n    notes.append(name)\n\
                 def memoised(f):\n    known = {}\n    def g(x):\n        return known.setdefault(x, f(x))\n    return g\n\
                 @memoised\ndef double(x):\n    return x * 2\ncart = Cart()\n";
-    let cases: [Misuse; 11] = [
+    let cases: [Misuse; 12] = [
         ("module attribute", "shop.current = name", "shop.current", "script.py line 5"),
         ("growing list", "shop.hits.append(1)", "shop.hits", "script.py line 5"),
         ("class attribute", "shop.Cart().add(name)", "shop.Cart.items", "shop.py line 9"),
@@ -172,6 +173,7 @@ fn misuse_in_python_is_found_with_its_line() {
             "default argument of shop.remember",
             "shop.py line 13",
         ),
+        ("keyword argument", "shop.note(name=name)", "default argument of shop.note", ""),
         ("closure", "shop.double(name)", "known in function shop.double", ""),
         ("thread-local", "shop.local.user = name", "shop.local.user", "script.py line 5"),
         ("umask", "os.umask(len(name))", "umask", ""),
