@@ -40,6 +40,7 @@ my (%scripts, $script, $last_file, $body_lost);
 my ($serving, $compiling, $exit_code);
 my $forgets;                                   # drop variables and subs after each request
 my $proves;                                    # run only proved scripts in this process
+my ($is_proved, $kept);                        # Forebay says that this script, the last kept one, is
 my %libraries;                                 # script => its entries of %INC that are not modules
 my $EXIT = bless [], 'Forebay::Host::Exit';
 my $FAILED = bless [], 'Forebay::Host::Failed';    # an error that is already in the log
@@ -238,7 +239,7 @@ sub answer {
         ? 0 : find_script($file);
     my $has_more = $script && $script->{has_more};
     if ($script) {
-        return answer_apart() if $proves && !is_kept();
+        return answer_apart() if $proves && !($is_proved && $script == $kept) && !is_kept();
         CGI::initialize_globals() if $INC{'CGI.pm'} && defined &CGI::initialize_globals;
         restore_state($script->{state}) if $has_more && $script->{state};
         rewind_data($script) if $has_more && $script->{data};

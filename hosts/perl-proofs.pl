@@ -11,7 +11,7 @@ use strict;
 # A walk that exceeds a limit says so, and then the script is not proved.
 my ($MAX_NODES, $MAX_SECONDS, $MAX_TRACES, $MAX_DEPTH) = (500_000, 3, 1000, 40);
 my $INTERVAL = 500;    # of kept requests that are checked
-my $SHARE = 0.01;      # of processor time that checks may take
+my $SHARE = 0.005;     # of processor time that checks may take
 my ($MAX_ELEMENTS, $ELEMENT_DEPTH) = (256, 5);    # of containers whose elements are traces of their own
 # Packages of perl and of this host, whose variables no script changes by itself.
 my $SKIPPED = qr/^(?:B|CORE|Config|DB|Digest::MD5|DynaLoader|Forebay|Internals|PerlIO|UNIVERSAL|XSLoader

@@ -5,6 +5,7 @@
 # script's file. Without it, the script is still to be proved.
 
 my $KEEP = "FOREBAY_PROOF\0keep ";
+my $kept_word = $KEEP;                         # this variable in requests for the last kept script
 
 sub serve_proving {
     Forebay::Proof::is_possible()
@@ -14,7 +15,8 @@ sub serve_proving {
     while (1) {
         $was_prefetched = 4;
         my $have = sysread($prefetch, $message, $CHUNK) || await_message() or last;
-        if (substr($message, $HEAD, length $KEEP) ne $KEEP) {
+        $is_proved = $kept && substr($message, $HEAD, length $kept_word) eq $kept_word;
+        if (!$is_proved && substr($message, $HEAD, length $KEEP) ne $KEEP) {
             last if answer_process('fork', $have);
             next;
         }
@@ -23,15 +25,18 @@ sub serve_proving {
         my $ends = answer();
         refuse_kept() if !$script && !$body_lost || $needs_main;
         last if $ends;
-        check_kept() if $script && ++$script->{runs} >= ($script->{check} || 1);
+        check_kept() if $script && !--$script->{left};
     }
     CORE::exit(0);
 }
 
 # Returns true if Forebay has proved this version of the current script.
 sub is_kept {
-    return $ENV{FOREBAY_PROOF} eq (
-        $script->{word} ||= 'keep ' . ($script->{token} = version_token($script->{version})));
+    $script->{token} ||= version_token($script->{version});
+    return 0 if $ENV{FOREBAY_PROOF} ne "keep $script->{token}";
+    ($kept, $kept_word) = ($script, "FOREBAY_PROOF\0keep $script->{token}\0");
+    $script->{left} = 1 if ($script->{left} || 0) < 1;
+    return 1;
 }
 
 # Returns the version of a file as Forebay writes it.
@@ -51,7 +56,6 @@ sub token_of {
 # Answers a request in a child of this process, because the file of the proved script has just
 # changed.
 sub answer_apart {
-    $script->{runs} = -1;    # it is not kept yet
     tell_proof($last_file, $script->{token}, 'forked', 'changed');
     my $child = CORE::fork();
     if (defined $child && !$child) {
@@ -72,8 +76,10 @@ sub answer_apart {
 }
 
 sub check_kept {
+    $script->{runs} = $script->{check} || 1;
     my @lines = Forebay::Proof::check_kept($script, $script->{package}, $last_file,
         Forebay::Proof::inputs(\%ENV, ''), $shows_values);
+    $script->{left} = $script->{check} - $script->{runs};
     tell_proof($last_file, $script->{token}, 'kept', @lines);
 }
 

@@ -20,7 +20,7 @@ import time
 MAX_NODES, MAX_SECONDS, MAX_TRACES, MAX_DEPTH = 500000, 3, 1000, 40
 MAX_ELEMENTS, ELEMENT_DEPTH = 256, 5    # of containers whose elements are traces of their own
 CHECK_INTERVAL = 500                    # of kept requests that are checked
-CHECK_SHARE = 0.01                      # of processor time that checks may take
+CHECK_SHARE = 0.005                     # of processor time that checks may take
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...))
 FUNCTION, MODULE, METHOD = type(re.compile), type(re), type(''.join)
 CELL = type((lambda x: lambda: x)(0).__closure__[0])
