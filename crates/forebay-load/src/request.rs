@@ -340,7 +340,7 @@ fn http_request(spec: &Spec) -> Result<Vec<u8>, Error> {
         field("Connection", "close");
     }
     // For these methods, a server may require a length even if the body is empty.
-    if !spec.body.is_empty() || matches!(spec.method.as_str(), "POST" | "PUT" | "PATCH") {
+    if !spec.body.is_empty() || matches!(spec.method.as_str(), "POST" | "PUT" | "PATCH" | "QUERY") {
         if is_chunked {
             field("Transfer-Encoding", "chunked");
         } else {

@@ -517,7 +517,7 @@ impl Spec {
 
 /// Returns true if a request of this method may be sent twice (RFC 9110, section 9.2.2).
 pub(crate) fn is_idempotent(method: &str) -> bool {
-    matches!(method, "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE")
+    forebay_wire::caching::is_idempotent(method.as_bytes())
 }
 
 /// Returns the number of cores, limited to the number of connections.

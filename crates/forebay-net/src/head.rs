@@ -12,7 +12,7 @@ use forebay_wire::http1::{
     list_has, may_be_request_trailer,
 };
 use forebay_wire::path::{self, PathError, Slashes};
-use forebay_wire::{ClientAddress, Span};
+use forebay_wire::{ClientAddress, Span, caching};
 
 use crate::request_trace::RequestTrace;
 use crate::tls::{Handshake, ServerTls};
@@ -213,7 +213,7 @@ impl Request {
 
     /// Returns true if the request may be sent twice (RFC 9110 section 9.2.2).
     pub fn is_idempotent(&self) -> bool {
-        matches!(self.method(), b"GET" | b"HEAD" | b"PUT" | b"DELETE" | b"OPTIONS")
+        caching::is_idempotent(self.method())
     }
 
     /// Returns true if a trailer of this name may be forwarded. Returns false if

@@ -26,8 +26,17 @@ pub fn is_heuristic(status: u16) -> bool {
     matches!(status, 200 | 203 | 204 | 300 | 301 | 308 | 404 | 410)
 }
 
-/// Returns true if a method is safe (RFC 9110 section 9.2.1). A request with an unsafe method
-/// invalidates the stored replies for its target.
+/// Returns true if a method is safe (RFC 9110 section 9.2.1, and the registry of methods for QUERY
+/// and those of WebDAV). A request with an unsafe method invalidates the stored replies for its
+/// target.
 pub fn is_safe(method: &[u8]) -> bool {
-    matches!(method, b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE" | b"PROPFIND" | b"REPORT" | b"SEARCH")
+    matches!(
+        method,
+        b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE" | b"QUERY" | b"PROPFIND" | b"REPORT" | b"SEARCH"
+    )
+}
+
+/// Returns true if a request with this method may be sent twice (RFC 9110 section 9.2.2).
+pub fn is_idempotent(method: &[u8]) -> bool {
+    is_safe(method) || matches!(method, b"PUT" | b"DELETE")
 }

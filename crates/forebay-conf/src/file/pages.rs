@@ -46,7 +46,8 @@ pub struct Maintenance {
 pub struct Cors {
     /// The origins, such as `https://app.example.org` or `https://*.example.org`, or `*` for all.
     pub origins: Option<At<OneOrMany<String>>>,
-    /// The methods that pages may use. Default: ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"].
+    /// The methods that pages may use. Default: ["GET", "HEAD", "QUERY", "POST", "PUT", "PATCH",
+    /// "DELETE"].
     pub methods: Option<At<OneOrMany<String>>>,
     /// The request headers that pages may send. Default: all that a page asks for.
     pub headers: Option<At<OneOrMany<String>>>,

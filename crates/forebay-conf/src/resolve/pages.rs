@@ -153,7 +153,9 @@ pub(super) fn cors(typed: &Option<At<crate::file::Table<file::Cors>>>) -> Resolu
     };
     let methods = match &at.methods {
         Some(at) => at.items().iter().map(method).collect::<Resolution<_>>()?,
-        None => ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"].map(str::to_owned).to_vec(),
+        None => {
+            ["GET", "HEAD", "QUERY", "POST", "PUT", "PATCH", "DELETE"].map(str::to_owned).to_vec()
+        }
     };
     Ok(Some(Cors {
         any,

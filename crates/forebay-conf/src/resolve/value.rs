@@ -142,8 +142,8 @@ pub(super) fn method(typed: &At<impl AsRef<str>>) -> Resolution<String> {
     Ok(text.to_owned())
 }
 
-const KNOWN_METHODS: [&str; 9] =
-    ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
+const KNOWN_METHODS: [&str; 10] =
+    ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"];
 
 /// Returns true if the text is a token (RFC 9110 section 5.6.2).
 pub(super) fn is_token(text: &str) -> bool {

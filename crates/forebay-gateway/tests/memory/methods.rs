@@ -1,5 +1,6 @@
 //! `allow_methods` and `open_methods` of a route.
 
+use crate::application::{Application, reply};
 use crate::world::{Message, World, in_memory};
 
 async fn ask(world: &World, method: &str, target: &str, fields: &str) -> Message {
@@ -95,5 +96,57 @@ fn open_methods_need_no_permission() {
         let mut inside = world.client_from("10.1.1.1:4000");
         inside.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n").await;
         assert_eq!(inside.reply("").await.text(), "in");
+    });
+}
+
+/// Sends a QUERY with this body.
+async fn query(world: &World, target: &str, body: &str) -> Message {
+    let fields =
+        format!("Content-Type: text/plain\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    world.ask(&format!("QUERY {target} HTTP/1.1\r\nHost: h\r\n{fields}")).await
+}
+
+#[test]
+fn get_in_a_rule_does_not_include_query() {
+    let routes = "[[site.route]]\npath = \"/allowed\"\nallow_methods = \"GET\"\nrespond = \"in\"\n\
+                  [[site.route]]\npath = \"/open\"\nopen_methods = \"GET\"\ndeny = \"all\"\nrespond = \"in\"\n\
+                  [[site.route]]\nmethods = \"GET\"\nrespond = \"for GET\"\n\
+                  [[site.route]]\nmethods = \"QUERY\"\nrespond = \"for QUERY\"\n";
+    in_memory(routes, async |world| {
+        assert_eq!(query(world, "/allowed", "q").await.status(), 405);
+        assert_eq!(query(world, "/open", "q").await.status(), 403);
+        assert_eq!(query(world, "/x", "q").await.text(), "for QUERY");
+    });
+}
+
+#[test]
+fn stored_replies_neither_answer_a_query_nor_are_removed_by_it() {
+    let routes = "[[site.route]]\nproxy = \"http://10.0.0.1:3000\"\ncache = {}\n";
+    in_memory(routes, async |world| {
+        let application = Application::start(world, |request, number| {
+            let body = String::from_utf8_lossy(&request.body).into_owned();
+            reply("Cache-Control: max-age=60\r\n", &format!("{number} {body}"))
+        });
+        let first = ask(world, "GET", "/a", "").await.text().to_owned();
+        for body in ["one", "two", "two"] {
+            let answer = query(world, "/a", body).await;
+            assert!(answer.text().ends_with(body), "{}", answer.text());
+            assert_eq!(answer.field("cache-status"), Some("forebay; fwd=method"));
+        }
+        assert_eq!(application.asked(), 4);
+        let again = ask(world, "GET", "/a", "").await;
+        assert_eq!(again.text(), first);
+        assert!(again.field("cache-status").unwrap().starts_with("forebay; hit"));
+    });
+}
+
+#[test]
+fn pages_of_other_origins_may_send_a_query_by_default() {
+    let routes = "[[site.route]]\ncors = { origins = \"https://a.example\" }\nrespond = \"x\"\n";
+    in_memory(routes, async |world| {
+        let fields = "Origin: https://a.example\r\nAccess-Control-Request-Method: QUERY\r\n";
+        let preflight = ask(world, "OPTIONS", "/", fields).await;
+        let methods = preflight.field("access-control-allow-methods").unwrap();
+        assert!(methods.split(", ").any(|method| method == "QUERY"), "{methods}");
     });
 }

@@ -52,6 +52,19 @@ async fn ask(world: &World, request: &str) -> (u16, String) {
 }
 
 #[test]
+fn a_query_is_resent_with_its_body() {
+    in_memory(&proxied("{}"), async |world| {
+        let (_a, _b) = (scripted(world, 1, 503), scripted(world, 2, 200));
+        let _c = scripted(world, 3, 200);
+        let request =
+            |method| format!("{method} / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nwhere");
+        assert_eq!(ask(world, &request("QUERY")).await, (200, "2where".into()));
+        assert_eq!(ask(world, &request("POST")).await.0, 200, "the third one's turn");
+        assert_eq!(ask(world, &request("POST")).await, (503, "1where".into()));
+    });
+}
+
+#[test]
 fn a_reply_with_a_chosen_status_is_replaced_by_that_of_another_backend() {
     in_memory(&proxied("{}"), async |world| {
         let (a, b) = (scripted(world, 1, 503), scripted(world, 2, 502));

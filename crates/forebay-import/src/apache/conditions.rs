@@ -319,7 +319,8 @@ fn method(text: &str) -> Meaning {
         |method: &String| !method.is_empty() && method.bytes().all(|b| b.is_ascii_uppercase());
     // Without `^` and `$`, an expression such as `PROP` also matches longer methods such as
     // PROPFIND. So without them, accept only usual methods.
-    let usual = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "TRACK"];
+    let usual =
+        ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "TRACK", "QUERY"];
     let is_usual = |method: &String| usual.contains(&method.as_str()) || method == "DEBUG";
     if !list.iter().all(is_method) || !is_whole && !list.iter().all(is_usual) {
         return Meaning::Unknown;

@@ -604,9 +604,10 @@ fn target(cx: &Cx<'_>, directive: &Directive, operator: &str, text: &str) -> Opt
 }
 
 /// Methods that are not the beginning of another usual method.
-const METHODS: [&str; 14] = [
+const METHODS: [&str; 15] = [
     "GET",
     "HEAD",
+    "QUERY",
     "POST",
     "PUT",
     "DELETE",

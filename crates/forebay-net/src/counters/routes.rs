@@ -9,7 +9,8 @@ use super::{Durations, Histogram, add};
 
 /// The methods that are counted one by one. All other methods are counted together, because a
 /// client may send any word as the method.
-const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "PROPFIND"];
+const METHODS: [&str; 9] =
+    ["GET", "HEAD", "QUERY", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "PROPFIND"];
 
 /// The label of all other methods.
 const OTHER: &str = "other";

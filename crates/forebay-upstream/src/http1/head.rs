@@ -25,10 +25,11 @@ pub fn append_end(out: &mut Vec<u8>, request: &Request, is_upgrade: bool) {
         out.extend_from_slice(b"TE: trailers\r\nConnection: TE\r\n");
     }
     match request.head.framing {
-        // An empty POST, PUT or PATCH must say that it has no content (RFC 9110 section 8.6).
+        // An empty request must say so if its method gives content a meaning (RFC 9110, 8.6).
         RequestFraming::None
             if request.head.value(KnownField::ContentLength, &request.bytes).is_some()
-                || matches!(request.method(), b"POST" | b"PUT" | b"PATCH") && !is_upgrade =>
+                || matches!(request.method(), b"POST" | b"PUT" | b"PATCH" | b"QUERY")
+                    && !is_upgrade =>
         {
             encode::field_number(out, "Content-Length", 0);
         }

@@ -8,8 +8,9 @@ use crate::plan::{StatusRanges, StatusRetry, Upstream};
 use crate::resolve::Resolution;
 use crate::resolve::value::{method, within};
 
-/// The methods that change nothing on a server (RFC 9110 section 9.2.1), except TRACE.
-const SAFE: [&str; 3] = ["GET", "HEAD", "OPTIONS"];
+/// The methods that change nothing on a server (RFC 9110 section 9.2.1), except TRACE and those of
+/// WebDAV.
+const SAFE: [&str; 4] = ["GET", "HEAD", "OPTIONS", "QUERY"];
 
 /// Checks `retry` and adds the defaults.
 pub(super) fn retry(typed: &At<Table<file::StatusRetry>>) -> Resolution<StatusRetry> {
