@@ -1,12 +1,11 @@
 //! Asks the application at the configured URL (`ask`) if a host name may have a certificate.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::time::Duration;
 
 use forebay_conf::AskUrl;
 use forebay_net::tls::{Alpn, ClientTls};
-use rustls::ClientConnection;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// Time limit for one question, from the connection to the status.
@@ -31,92 +30,40 @@ pub async fn ask(url: &AskUrl, tls: Option<&ClientTls>, name: &str) -> Result<bo
 
 async fn status(url: &AskUrl, tls: Option<&ClientTls>, name: &str) -> io::Result<u16> {
     let AskUrl { host, authority, target, .. } = url;
-    let session = match (&url.tls, tls) {
-        (None, _) => None,
-        (Some(_), Some(tls)) => {
-            let name = host.rsplit_once(':').map_or(&**host, |(name, _)| name);
-            Some(tls.connection(name, Alpn::Http11)?)
-        }
-        // The URL begins with https://, so the name must not be sent unencrypted.
-        (Some(_), None) => return Err(io::Error::other("the TLS settings are missing")),
-    };
-    let socket = TcpStream::connect(host).await?;
-    let mut connection = AskConnection { socket, session };
-    let head = format!(
+    let request = format!(
         "GET {target}{name} HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: forebay/{}\r\n\
          Accept: */*\r\nConnection: close\r\n\r\n",
         env!("CARGO_PKG_VERSION")
     );
-    connection.send(head.as_bytes()).await?;
+    let socket = TcpStream::connect(host).await?;
+    match (&url.tls, tls) {
+        (None, _) => converse(socket, &request).await,
+        (Some(_), Some(tls)) => {
+            let name = host.rsplit_once(':').map_or(&**host, |(name, _)| name);
+            converse(tls.connect(socket, name, Alpn::Http11).await?, &request).await
+        }
+        // The URL begins with https://, so the name must not be sent unencrypted.
+        (Some(_), None) => Err(io::Error::other("the TLS settings are missing")),
+    }
+}
+
+/// Sends the request, and returns the status of its reply.
+async fn converse<S>(mut stream: S, request: &str) -> io::Result<u16>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    stream.write_all(request.as_bytes()).await?;
+    stream.flush().await?;
     let mut reply = Vec::new();
     while reply.len() < LONGEST_REPLY {
         if let Some(status) = final_status(&reply)? {
             return Ok(status);
         }
-        if connection.receive(&mut reply).await? == 0 {
+        if stream.read_buf(&mut reply).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
     }
     Err(io::Error::other("its reply has no status in the first 16 KiB"))
-}
-
-/// Connection for one request to the application.
-struct AskConnection {
-    socket: TcpStream,
-    session: Option<ClientConnection>,
-}
-
-impl AskConnection {
-    async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match &mut self.session {
-            None => self.socket.write_all(bytes).await,
-            // The TLS session keeps the bytes, and encrypts them after the handshake.
-            Some(session) => session.writer().write_all(bytes),
-        }
-    }
-
-    /// Appends the next bytes of the reply, and returns their number. Returns 0 at the end of the
-    /// connection.
-    async fn receive(&mut self, reply: &mut Vec<u8>) -> io::Result<usize> {
-        let Self { socket, session } = self;
-        let Some(session) = session else { return socket.read_buf(reply).await };
-        loop {
-            let mut outgoing = Vec::new();
-            while session.wants_write() {
-                session.write_tls(&mut outgoing)?;
-            }
-            socket.write_all(&outgoing).await?;
-            let mut plain = [0; 4096];
-            match session.reader().read(&mut plain) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-                Ok(count) => {
-                    reply.extend_from_slice(&plain[..count]);
-                    return Ok(count);
-                }
-            }
-            let mut bytes = Vec::with_capacity(4096);
-            socket.read_buf(&mut bytes).await?;
-            let mut rest = &bytes[..];
-            loop {
-                // Repeat, because `read_tls` may take only some of the bytes. If `rest` is empty,
-                // `read_tls` records the end of the connection. After the peer's close_notify
-                // alert, `read_tls` takes nothing.
-                let taken = session.read_tls(&mut rest)?;
-                if let Err(error) = session.process_new_packets() {
-                    let mut alert = Vec::new();
-                    // Return the TLS error even if the alert cannot be sent.
-                    let _ = session.write_tls(&mut alert);
-                    let _ = socket.write_all(&alert).await;
-                    let words = forebay_trust::words(&error);
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, words));
-                }
-                if taken == 0 || rest.is_empty() {
-                    break;
-                }
-            }
-        }
-    }
 }
 
 /// Returns the status of the final reply. Skips interim replies before it. Returns `None` if the
@@ -146,29 +93,19 @@ fn status_of(line: &[u8]) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
     use std::net::{Ipv4Addr, TcpListener};
     use std::sync::Arc;
 
     use forebay_conf::BackendTls;
     use forebay_testkit::tls::{Authority, Identity};
-    use rustls::crypto::aws_lc_rs::default_provider;
-    use rustls::pki_types::pem::PemObject;
-    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-    use rustls::{ServerConfig, ServerConnection, StreamOwned};
+    use rustls::{ServerConnection, StreamOwned};
 
     use super::*;
 
     /// Answers one question over TLS in another thread. Returns the port.
     fn server(identity: &Identity, reply: &'static str) -> u16 {
-        let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes()).unwrap();
-        let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
-        let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![certificate], key)
-            .unwrap();
-        let config = Arc::new(config);
+        let config = Arc::new(identity.server());
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         std::thread::spawn(move || {

@@ -154,8 +154,10 @@ fn is_added(message: &str, text: &mut String, dir: &Path) -> bool {
         *text = text.replacen("\"127.0.0.1:80\"", "\"https://127.0.0.1:443\"", 1);
     } else if message == "ACME needs host names, and this site has none" {
         *text = text.replacen(&first("[[site]]"), "[[site]]\nhosts = \"example.org\"\n", 1);
-    } else if message.starts_with("there is no list of proxies named") {
+    } else if message.starts_with("there is no list of networks named") {
         *text = text.replace(&format!("\"{quoted}\""), "\"192.0.2.0/24\"");
+    } else if message.starts_with("there is no text for crawlers named") {
+        *text = text.replace(&format!("\"{quoted}\""), "\"User-agent: *\"");
     } else if message == "this route does not say what answers" {
         *text = text.replacen(&first("[[site.route]]"), "[[site.route]]\nrespond = \"x\"\n", 1);
     } else {

@@ -230,7 +230,7 @@ impl Origins {
         let pending_connections = endpoints.keys().map(pending_connections).collect();
         let (shared, relays) = shared_of_all(&plan, previous)?;
         let permits = permits(&plan, previous);
-        let checks = checks((&shared, &relays), &endpoints);
+        let checks = checks((&shared, &relays), &endpoints, &tls);
         let checker = Checker::start(checks, errors).map_err(BuildError::Checks)?;
         let reaper = previous.map_or_else(Arc::default, |previous| previous.reaper.clone());
         let before = previous.and_then(|previous| previous.fleet.as_ref());

@@ -1,10 +1,9 @@
-//! Reads lists of trusted proxies again while the server runs: files when they change, URLs several times a day. If a
+//! Reads lists of networks again while the server runs: files when they change, URLs several times a day. If a
 //! list cannot be read or is refused, the last good one stays.
 
 use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +15,8 @@ use forebay_conf::{
     BackendTls, MAX_LIST_BYTES, NetworkList, NetworkSource, NetworkUrl, Plan, files,
 };
 use forebay_net::log::ErrorLog;
-use forebay_net::tls::{Alpn, ClientTls};
+use forebay_net::timed_stream::TimedStream;
+use forebay_net::tls::ClientTls;
 
 /// Interval at which files are looked at.
 const FILE_PERIOD: Duration = Duration::from_secs(2);
@@ -77,7 +77,11 @@ impl NetworkService {
 
 fn lists(plan: &Plan) -> impl Iterator<Item = &Arc<NetworkList>> {
     let of_sites = plan.sites.iter().flat_map(|site| &site.proxy_lists);
-    of_sites.chain(plan.relays.iter().flat_map(|relay| &relay.proxy_lists))
+    let routes = plan.sites.iter().flat_map(|site| &site.routes);
+    let challenges = routes.filter_map(|route| route.access.challenge.as_ref());
+    of_sites
+        .chain(plan.relays.iter().flat_map(|relay| &relay.proxy_lists))
+        .chain(challenges.flat_map(|challenge| &challenge.exempt_lists))
 }
 
 /// Reads the lists until `stopped` is disconnected. The lists of each vector have the same source.
@@ -167,17 +171,10 @@ fn read_url(url: &NetworkUrl, tls: Option<&ClientTls>) -> Result<String, String>
 }
 
 fn exchange(url: &NetworkUrl, tls: Option<&ClientTls>, deadline: Instant) -> io::Result<Vec<u8>> {
-    let mut last = io::Error::other("the name has no address");
-    let socket = url.host.to_socket_addrs()?.find_map(|address| {
-        match TcpStream::connect_timeout(&address, left(deadline).ok()?) {
-            Ok(socket) => Some(socket),
-            Err(error) => {
-                last = error;
-                None
-            }
-        }
-    });
-    let socket = Timed { socket: socket.ok_or(last)?, deadline };
+    // A URL that begins with https:// must not be read without TLS.
+    let tls =
+        url.is_https.then(|| tls.ok_or_else(|| io::Error::other("the TLS settings are missing")));
+    let mut stream = TimedStream::connect(&url.host, tls.transpose()?, deadline)?;
     // A reply to HTTP/1.0 has no chunks.
     let request = format!(
         "GET {} HTTP/1.0\r\nHost: {}\r\nUser-Agent: forebay/{}\r\nAccept: text/plain, */*\r\n\
@@ -186,17 +183,6 @@ fn exchange(url: &NetworkUrl, tls: Option<&ClientTls>, deadline: Instant) -> io:
         url.authority,
         env!("CARGO_PKG_VERSION")
     );
-    if !url.is_https {
-        return converse(socket, &request);
-    }
-    // The URL begins with https://, so it must not be read without TLS.
-    let tls = tls.ok_or_else(|| io::Error::other("the TLS settings are missing"))?;
-    let name = url.host.rsplit_once(':').map_or(&*url.host, |(name, _)| name);
-    let session = tls.connection(name, Alpn::Http11)?;
-    converse(rustls::StreamOwned::new(session, socket), &request)
-}
-
-fn converse(mut stream: impl Read + Write, request: &str) -> io::Result<Vec<u8>> {
     stream.write_all(request.as_bytes())?;
     stream.flush()?;
     let mut reply = Vec::new();
@@ -206,35 +192,6 @@ fn converse(mut stream: impl Read + Write, request: &str) -> io::Result<Vec<u8>>
         return Err(io::Error::other("it is larger than 1 MiB"));
     }
     Ok(reply)
-}
-
-/// A socket whose operations all end by the deadline, however slowly bytes arrive.
-struct Timed {
-    socket: TcpStream,
-    deadline: Instant,
-}
-
-fn left(deadline: Instant) -> io::Result<Duration> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
-}
-
-impl Read for Timed {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.socket.set_read_timeout(Some(left(self.deadline)?))?;
-        self.socket.read(buffer)
-    }
-}
-
-impl Write for Timed {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.socket.set_write_timeout(Some(left(self.deadline)?))?;
-        self.socket.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.socket.flush()
-    }
 }
 
 /// Returns the body of a complete reply with status 200.

@@ -271,8 +271,8 @@ impl AcmeService {
     }
 }
 
-/// Returns the TLS settings of all backends with TLS, and of the servers in `ask` with TLS. Each
-/// result has the path of its table in the configuration.
+/// Returns the TLS settings of all backends with TLS, of the servers in `ask` with TLS, and of the
+/// collector of traces. Each result has the path of its table in the configuration.
 fn of_backends(plan: &Plan) -> impl Iterator<Item = (Vec<String>, &BackendTls)> {
     let routes = plan.sites.iter().enumerate().flat_map(|(site, of)| {
         of.routes.iter().enumerate().map(move |(at, route)| (site, at, route))
@@ -312,7 +312,9 @@ fn of_backends(plan: &Plan) -> impl Iterator<Item = (Vec<String>, &BackendTls)> 
         };
         upstream.to.iter().any(|backend| backend.https).then_some((table, &upstream.tls))
     });
-    of_upstreams.chain(of_questions)
+    let of_traces = plan.log.traces.iter().filter_map(|traces| traces.tls.as_ref());
+    let of_traces = of_traces.map(|tls| (vec!["traces".into(), "tls".into()], tls));
+    of_upstreams.chain(of_questions).chain(of_traces)
 }
 
 /// Returns the path of the table of stream number `relay` in the configuration.

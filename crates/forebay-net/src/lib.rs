@@ -39,6 +39,7 @@ pub mod sys;
 pub mod systemd;
 pub mod template;
 pub mod thread;
+pub mod timed_stream;
 pub mod timing;
 pub mod tls;
 pub mod trace;

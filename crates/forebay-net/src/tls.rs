@@ -15,6 +15,7 @@ mod tickets;
 
 pub use certificate::{Renewal, SiteCertificate};
 pub use challenges::{Challenge, ChallengeAnswer, Challenges, Question};
+pub(crate) use client::no_http2;
 pub use client::{Alpn, ClientTls};
 pub use handshake::Handshake;
 pub use on_demand::{Awaited, DemandCertificates, RecentNames, SiteDemand};

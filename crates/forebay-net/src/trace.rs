@@ -106,7 +106,7 @@ impl Tracer {
         report: impl Fn(Level, &str) + Send + 'static,
     ) -> io::Result<Self> {
         let (sender, received) = sync_channel(QUEUED);
-        let exporter = export::Exporter::new(traces.clone(), Box::new(report));
+        let exporter = export::Exporter::new(traces.clone(), Box::new(report))?;
         let thread = std::thread::Builder::new().name("traces".into());
         let (ending, ended) = channel();
         thread.spawn(move || {

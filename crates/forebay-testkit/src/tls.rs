@@ -12,7 +12,8 @@ use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{
-    ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion,
+    ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned,
+    SupportedProtocolVersion,
 };
 
 use crate::DEADLINE;
@@ -32,6 +33,20 @@ pub struct Identity {
     pub certificate: String,
     /// The private key.
     pub key: String,
+}
+
+impl Identity {
+    /// Returns the configuration of a server with this certificate.
+    pub fn server(&self) -> ServerConfig {
+        let certificate = CertificateDer::from_pem_slice(self.certificate.as_bytes());
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).expect("a key");
+        ServerConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("versions that there are")
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.expect("a certificate")], key)
+            .expect("a key of this certificate")
+    }
 }
 
 impl Authority {

@@ -334,6 +334,50 @@ fn a_server_that_speaks_http2_alone_is_asked_how_it_is() {
     nginx.stop();
 }
 
+#[test]
+fn health_checks_verify_servers_as_requests_do() {
+    let authority = Authority::new("of the backend");
+    let backend = |names: &[&str]| {
+        let folder = Folder::new();
+        let identity = authority.issue(names);
+        folder.write("cert.pem", &identity.certificate);
+        folder.write("key.pem", &identity.key);
+        folder.write("files/well", "all is well");
+        support::serve(
+            folder,
+            "[[site]]\nlisten = \"https://127.0.0.1:0\"\n\
+             tls = { certificate = \"cert.pem\", key = \"key.pem\" }\n\
+             [[site.route]]\nfiles = \"files\"\n",
+        )
+    };
+    let stranger = backend(&["other.example"]);
+    let known = backend(&["backend.example"]);
+    for version in ["1.1", "2", "auto"] {
+        let folder = Folder::new();
+        folder.write("ca.pem", &authority.pem);
+        let mut forebay = support::serve(
+            folder,
+            &format!(
+                "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\nproxy = \"@b\"\n[upstream.b]\n\
+                 to = [\"https://{}\", \"https://{}\"]\nhttp_version = \"{version}\"\n\
+                 tls = {{ ca = \"ca.pem\", server_name = \"backend.example\" }}\n\
+                 health = {{ path = \"/well\", body = \"is well\", interval = \"20ms\", falls = 1 }}\n",
+                known.address, stranger.address
+            ),
+        );
+        forebay.wait_for_output(&format!("{} is down: TLS: ", stranger.address));
+        forebay.wait_for_output("it is for other names");
+        for _ in 0..4 {
+            assert_eq!(forebay.get("/well").text(), "all is well", "{version}");
+        }
+        let output = forebay.output();
+        assert!(!output.contains(&format!("{} is down", known.address)), "{output}");
+        forebay.stop();
+    }
+    stranger.stop();
+    known.stop();
+}
+
 /// An HTTP/2 server that answers one request on each connection, and then allows no more streams on
 /// it. Connections stay open.
 fn backend_that_allows_one_stream_a_connection() -> u16 {

@@ -1,9 +1,12 @@
 //! The keys of a site's or route's `log`, and of `[traces]`, as the user types them.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::shape::{At, Size, Table, Time};
+use super::tls::BackendTls;
 
 /// An access log of a site or route.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -37,9 +40,15 @@ pub struct Rotate {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Traces {
-    /// The collector: "http://HOST:PORT" of OTLP over HTTP, such as "http://127.0.0.1:4318". Without
-    /// a path, Forebay adds /v1/traces. Default: no traces.
+    /// The collector: "http://HOST:PORT" or "https://HOST:PORT" of OTLP over HTTP, such as
+    /// "http://127.0.0.1:4318". Without a path, Forebay adds /v1/traces. Default: no traces.
     pub to: Option<At<String>>,
+    /// Fields that the collector needs, such as `Authorization`. `{file.PATH}` and `{env.NAME}` in
+    /// the values keep secrets out of this file. Default: none.
+    pub headers: BTreeMap<String, At<String>>,
+    /// TLS with an https:// collector. Default: the collector's certificate must be for its host,
+    /// from an authority that this machine trusts.
+    pub tls: Option<At<Table<BackendTls>>>,
     /// The share of new traces that are recorded, from 0 to 1. If the `traceparent` of a request is
     /// accepted, its sender decides instead. Default: 1.
     pub sample: Option<At<f64>>,

@@ -42,7 +42,7 @@ pub struct Proxy {
     /// key, Forebay resends a request that the server cannot have processed. Default: replies are
     /// passed on.
     pub retry: Option<At<Table<StatusRetry>>>,
-    /// Checks the health of each server at regular intervals. Not for https:// servers. Default: no
+    /// Checks the health of each server at regular intervals. Default: no
     /// checks.
     pub health: Option<At<Table<Health>>>,
     /// The Host field that servers get: "client" for the client's own, "backend" for the host and

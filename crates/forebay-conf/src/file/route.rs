@@ -99,7 +99,8 @@ pub struct Route {
     pub proxy: Option<At<TextOr<Proxy>>>,
     /// Passes requests to the application [app.NAME] that this name selects.
     pub app: Option<At<String>>,
-    /// Answers with a fixed reply: its text, or a table with `status`, `body` and `content_type`.
+    /// Answers with a fixed reply: its text, or a table with `status`, `body` or `robots`, and
+    /// `content_type`.
     pub respond: Option<At<TextOr<Respond>>>,
     /// Answers with a redirect: its target, or a table with `to` and `status`.
     pub redirect: Option<At<TextOr<Redirect>>>,
@@ -439,6 +440,11 @@ pub struct Respond {
     /// The text. Default: empty; for a status from 400, the error page of the status, or a short
     /// page.
     pub body: Option<At<String>>,
+    /// Instead of `body`: rules for crawlers, as the text of `/robots.txt`. A word such as "no-ai"
+    /// stands for the file /etc/forebay/robots/no-ai.txt, or else
+    /// /usr/share/forebay/robots/no-ai.txt. Other texts stand for themselves, and several follow
+    /// each other.
+    pub robots: Option<At<OneOrMany<String>>>,
     /// The media type of the text. Default: "text/plain; charset=utf-8".
     pub content_type: Option<At<String>>,
 }

@@ -41,7 +41,7 @@ pub struct Upstream {
     /// key, Forebay resends a request that the server cannot have processed. Only for HTTP servers.
     /// Default: replies are passed on.
     pub retry: Option<At<Table<StatusRetry>>>,
-    /// Checks the health of each server at regular intervals. Only for HTTP servers without TLS, and
+    /// Checks the health of each server at regular intervals. Only for HTTP servers, and
     /// for servers of a `[[stream]]`. Default: no checks.
     pub health: Option<At<Table<Health>>>,
     /// The largest number of idle connections per server and thread. Connections to SCGI and uwsgi
@@ -164,7 +164,7 @@ pub struct StatusRetry {
     /// such as "5xx". Default: [502, 503, 504].
     pub statuses: Option<At<OneOrMany<StatusText>>>,
     /// The methods of requests that are resent. Forebay must still have the whole body. Default:
-    /// ["GET", "HEAD", "OPTIONS"].
+    /// ["GET", "HEAD", "OPTIONS", "QUERY"].
     pub methods: Option<At<OneOrMany<String>>>,
     /// The largest number of servers that get a request, from 2 to 64. The client gets the last
     /// server's reply. Default: 3.

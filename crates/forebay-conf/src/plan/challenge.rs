@@ -1,8 +1,10 @@
 //! A task for the browsers of new visitors.
 
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Secret, When};
+use super::{Clients, NetworkList, Secret, When};
 
 /// A task that the browser of a new visitor solves before the route answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,10 +20,22 @@ pub struct Challenge {
     pub when: Option<Box<When>>,
     /// Crawlers that are not challenged if DNS verifies them.
     pub verified: Vec<Crawler>,
+    /// Clients that are not challenged.
+    pub exempt: Vec<Clients>,
+    /// Lists of further clients that are not challenged.
+    pub exempt_lists: Vec<Arc<NetworkList>>,
     /// True if paths of feeds are challenged, too.
     pub feeds: bool,
     /// The secret for signatures. `None`: one of the store or of the process.
     pub secret: Option<Secret>,
+}
+
+impl Challenge {
+    /// Returns true if a client at this address is never challenged. `None`: of a Unix socket.
+    pub fn exempts(&self, client: Option<IpAddr>) -> bool {
+        self.exempt.iter().any(|clients| clients.contains(client))
+            || client.is_some_and(|ip| self.exempt_lists.iter().any(|list| list.contains(ip)))
+    }
 }
 
 /// A crawler of a search engine.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Placeholder, Scope, Template, TemplatePart};
+use super::{BackendTls, Placeholder, Scope, Template, TemplatePart};
 
 /// The access logs, the error log and the traces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,6 +87,10 @@ pub struct Traces {
     pub host: String,
     /// The path of requests to the collector.
     pub path: String,
+    /// TLS settings of an https:// collector. `None`: http://.
+    pub tls: Option<BackendTls>,
+    /// Further fields of requests to the collector, with their values.
+    pub headers: Vec<(String, String)>,
     /// The sampled part of the requests, in millionths.
     pub per_million: u32,
     /// The clients whose `traceparent` is accepted.

@@ -1,12 +1,16 @@
-//! Networks of trusted proxies that come from a file or a URL, and that are read again while the server runs.
+//! Networks of trusted proxies and of crawlers that come from a file or a URL, and that are read
+//! again while the server runs.
 //!
-//! A list decides whose word counts about the address of a client, so a wrong one is worse than an old one. It
-//! is refused as a whole if a line is wrong, and if it is so wide that anybody could be a proxy.
+//! A list decides whose word counts about the address of a client, or who passes without a
+//! challenge, so a wrong one is worse than an old one. It is refused as a whole if a line is wrong,
+//! and if it is so wide that anybody could be meant.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
+
+use serde_json::Value;
 
 use super::peer::Network;
 
@@ -20,7 +24,7 @@ const SHORTEST_V6: u8 = 16;
 /// Maximum number of IPv4 addresses in a list: an eighth of all.
 const MAX_V4: u64 = 1 << 29;
 
-/// Networks of trusted proxies, with the place that they come from.
+/// Networks, with the place that they come from.
 pub struct NetworkList {
     pub source: NetworkSource,
     ranges: RwLock<Arc<[Range]>>,
@@ -54,8 +58,9 @@ impl NetworkList {
         Self { source, ranges: RwLock::default() }
     }
 
-    /// Replaces the networks by those in `text`: one address or network in each line, and comments after `#`. If the
-    /// text is refused, the list stays as it is.
+    /// Replaces the networks by those in `text`: one address or network in each line, and comments
+    /// after `#`; or JSON, as search engines and clouds publish it. If the text is refused, the list
+    /// stays as it is.
     ///
     /// # Errors
     /// Returns the reason.
@@ -115,10 +120,28 @@ fn number(address: IpAddr) -> u128 {
     }
 }
 
+/// Returns the networks of a JSON document, one in each line:
+/// `{"prefixes": [{"ipv4Prefix": "192.0.2.0/24"}, {"ipv6Prefix": "2001:db8::/32"}]}`.
+fn lines_of_json(text: &str) -> Result<String, String> {
+    let wrong = |why: &str| format!("it is not JSON with `prefixes`: {why}");
+    let document: Value = serde_json::from_str(text).map_err(|error| wrong(&error.to_string()))?;
+    let prefixes =
+        document.get("prefixes").and_then(Value::as_array).ok_or_else(|| wrong("no such list"))?;
+    let mut lines = String::new();
+    for prefix in prefixes {
+        let of_family = |key| prefix.get(key).and_then(Value::as_str);
+        let network = of_family("ipv4Prefix").or_else(|| of_family("ipv6Prefix"));
+        lines += network.ok_or_else(|| wrong("an item has neither ipv4Prefix nor ipv6Prefix"))?;
+        lines.push('\n');
+    }
+    Ok(lines)
+}
+
 fn parse(text: &str) -> Result<Vec<Range>, String> {
+    let of_json = text.trim_start().starts_with('{').then(|| lines_of_json(text)).transpose()?;
     let mut ranges = Vec::new();
     let mut v4 = 0;
-    for (at, line) in text.lines().enumerate() {
+    for (at, line) in of_json.as_deref().unwrap_or(text).lines().enumerate() {
         let line = line.split('#').next().unwrap_or_default().trim();
         if line.is_empty() {
             continue;
@@ -133,7 +156,7 @@ fn parse(text: &str) -> Result<Vec<Range>, String> {
             IpAddr::V6(_) => (SHORTEST_V6, 128),
         };
         if network.prefix_len < shortest {
-            let why = "so many addresses are never proxies; write it into the configuration itself if they are";
+            let why = "write a larger network into the configuration itself if you mean it";
             return Err(wrong(format!("a list has at most /{shortest}: {why}")));
         }
         let size = 1_u128.checked_shl(u32::from(bits - network.prefix_len)).unwrap_or(0);
@@ -270,6 +293,29 @@ mod tests {
             assert!(error.contains(why), "{text}: {error}");
             assert!(good.contains("192.0.2.9".parse().unwrap()));
             assert!(!good.contains("8.8.8.8".parse().unwrap()));
+        }
+    }
+
+    #[test]
+    fn published_json_is_read_as_the_lines_are() {
+        let json = r#" {"creationTime": "2026-11-28T23:00:00", "prefixes": [
+            {"ipv4Prefix": "192.0.2.0/27"}, {"ipv6Prefix": "2001:db8:4860::/64"}]}"#;
+        let list = list(json).unwrap();
+        for (address, expected) in
+            [("192.0.2.31", true), ("192.0.2.32", false), ("2001:db8:4860::1", true)]
+        {
+            assert_eq!(list.contains(address.parse().unwrap()), expected, "{address}");
+        }
+        for (text, why) in [
+            ("{", "not JSON"),
+            ("{}", "no such list"),
+            (r#"{"prefixes": []}"#, "no networks"),
+            (r#"{"prefixes": [{"ipv4Prefix": "0.0.0.0/0"}]}"#, "at most /8"),
+            (r#"{"prefixes": [{"ipv4Prefix": 7}]}"#, "neither ipv4Prefix"),
+            (r##"{"prefixes": [{"ipv4Prefix": "x\n10.0.0.0/8"}]}"##, "line 1"),
+        ] {
+            let error = list.replace(text).unwrap_err();
+            assert!(error.contains(why), "{text}: {error}");
         }
     }
 

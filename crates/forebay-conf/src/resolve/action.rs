@@ -15,8 +15,9 @@ use super::proxy::proxy;
 use super::template::{Known, redirect_target};
 use super::value::{required, size_or_unlimited, text, time_above_zero, variables, within};
 use super::{Context, Resolution};
-use crate::error::Problem;
-use crate::file::{self, AllOrList, At, File, Table, TextOr};
+use crate::error::{Problem, reason};
+use crate::file::{self, AllOrList, At, File, OneOrMany, Table, TextOr};
+use crate::files;
 use crate::plan::{Action, Cgi, ContentCoding, Files, Redirect, Respond, ScriptsBelow, Symlinks};
 use crate::suggest;
 
@@ -283,16 +284,70 @@ fn respond(typed: &At<TextOr<file::Respond>>) -> Resolution<Respond> {
         Some(at) => within(at, 200..=599)?,
         None => default.status,
     };
-    let body = table.body.as_ref().map_or(String::new(), |at| at.value.clone());
-    if let (204 | 205 | 304, false, Some(at)) = (status, body.is_empty(), &table.body) {
-        return Err(Problem::new(&at.span, format!("a reply of status {status} has no body"))
-            .help("leave `body` out, or choose another status"));
+    let (key, body, span) = match (&table.body, &table.robots) {
+        (Some(body), Some(robots)) => {
+            return Err(Problem::new(&robots.span, "this reply has `body` and `robots`")
+                .also(&body.span, "the first text")
+                .help("leave one of the two keys out; `robots` may be a list of texts"));
+        }
+        (None, Some(at)) => ("robots", robots(at)?, Some(&at.span)),
+        (body, None) => {
+            let text = body.as_ref().map_or(String::new(), |at| at.value.clone());
+            ("body", text, body.as_ref().map(|at| &at.span))
+        }
+    };
+    if let (204 | 205 | 304, false, Some(span)) = (status, body.is_empty(), span) {
+        return Err(Problem::new(span, format!("a reply of status {status} has no body"))
+            .help(format!("leave `{key}` out, or choose another status")));
     }
     let content_type = match &table.content_type {
         Some(at) => text(at)?.to_owned(),
         None => default.content_type,
     };
     Ok(Respond { status, body, content_type })
+}
+
+/// Directories of the texts that a word such as "no-ai" stands for. The administrator's own come
+/// first.
+const ROBOTS: [&str; 3] =
+    ["/etc/forebay/robots", "/usr/share/forebay/robots", "/usr/local/share/forebay/robots"];
+/// Crawlers read no more of a robots.txt (RFC 9309 section 2.5).
+const MAX_ROBOTS_BYTES: usize = 500 << 10;
+
+/// Returns the text of a robots.txt. An empty line separates its parts, so that the rules of one are
+/// not those of another's crawlers.
+fn robots(typed: &At<OneOrMany<String>>) -> Resolution<String> {
+    let mut parts = Vec::new();
+    for item in typed.items() {
+        let is_word = |byte: u8| byte.is_ascii_lowercase() || byte == b'-';
+        if item.value.is_empty() || !item.value.bytes().all(is_word) {
+            parts.push(item.value.trim().to_owned());
+            continue;
+        }
+        let paths = ROBOTS.map(|folder| PathBuf::from(folder).join(format!("{}.txt", item.value)));
+        let found = paths.iter().find(|path| matches!(files::kind(path), Ok(files::Kind::File)));
+        let Some(path) = found else {
+            let message = format!("there is no text for crawlers named \"{}\"", item.value);
+            return Err(Problem::new(&item.span, message).help(format!(
+                "write the rules into {}, or here: \"User-agent: *\\nDisallow: /\\n\"",
+                paths[0].display()
+            )));
+        };
+        let text = files::read(path, MAX_ROBOTS_BYTES as u64).map_err(|error| reason(&error));
+        let text =
+            text.and_then(|bytes| String::from_utf8(bytes).map_err(|_| "it is not text".into()));
+        let text = text.map_err(|why| {
+            Problem::new(&item.span, format!("{} cannot be used: {why}", path.display()))
+                .help("write the rules as text, in UTF-8")
+        })?;
+        parts.push(text.trim().to_owned());
+    }
+    let text = parts.join("\n\n") + "\n";
+    if text.len() > MAX_ROBOTS_BYTES {
+        return Err(Problem::new(&typed.span, "these rules are longer than 500 KiB")
+            .help("crawlers read no further: write fewer"));
+    }
+    Ok(text)
 }
 
 /// Checks `redirect`. The default status is 302.

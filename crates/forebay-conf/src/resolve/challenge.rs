@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use super::effect::no_effect;
+use super::peer;
+use super::proxies::networks;
 use super::signed_url::secret;
 use super::value::{optional_time, time_above_zero, within};
 use super::when::when;
@@ -51,6 +53,8 @@ pub(super) fn challenge(
     if let Some(when) = &mut when {
         when.is_rule = true;
     }
+    let items = typed.exempt.as_ref().map(At::items).unwrap_or_default();
+    let (exempt, exempt_lists) = networks(context, &items, peer::clients)?;
     Ok(Some(Challenge {
         difficulty: match &typed.difficulty {
             Some(at) => within(at, 1..=32)?,
@@ -60,6 +64,8 @@ pub(super) fn challenge(
         lifetime,
         when,
         verified: typed.verified.as_ref().map_or_else(Vec::new, crawlers),
+        exempt,
+        exempt_lists,
         feeds: typed.feeds.as_ref().is_some_and(|at| at.value),
         secret: match &typed.secret {
             Some(at) => Some(secret(&at.with(&at.value), false)?),

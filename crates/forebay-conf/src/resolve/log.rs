@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use super::effect::no_effect;
 use super::path::{in_directory, socket};
-use super::value::{no_control, optional_time, size, text, within};
+use super::tls::backend_tls;
+use super::value::{is_token, no_control, optional_time, size, text, within};
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, File, TextOr};
 use crate::plan::{
-    AccessLog, ErrorFormat, Format, Level, Log, LogFile, LogSender, LogService, LogValue, Rotation,
-    TraceClients, Traces,
+    AccessLog, BackendTls, ErrorFormat, Format, Level, Log, LogFile, LogSender, LogService,
+    LogValue, Rotation, TraceClients, Traces,
 };
 use crate::suggest;
 
@@ -91,7 +92,7 @@ pub(super) fn log(context: &Context<'_>, file: &File) -> Resolution<Log> {
         Some(file::ErrorFormat::Json) => ErrorFormat::Json,
         Some(file::ErrorFormat::Text) | None => ErrorFormat::Text,
     };
-    let (sender, traces) = (sender(typed)?, traces(&file.traces)?);
+    let (sender, traces) = (sender(typed)?, traces(context, &file.traces)?);
     let others = Vec::new();
     Ok(Log { access, format, rotate, error, sender, traces, level, error_format, others })
 }
@@ -126,13 +127,15 @@ fn sender(typed: &file::Log) -> Resolution<LogSender> {
 }
 
 /// Checks `[traces]`. Returns `None` without `to`.
-fn traces(typed: &file::Traces) -> Resolution<Option<Traces>> {
+fn traces(context: &Context<'_>, typed: &file::Traces) -> Resolution<Option<Traces>> {
     let Some(to) = &typed.to else {
         let sample = typed.sample.as_ref().map(|at| ("sample", &at.span));
         let accept = typed.accept.as_ref().map(|at| ("accept", &at.span));
         let service = typed.service.as_ref().map(|at| ("service", &at.span));
         let query = typed.query.as_ref().map(|at| ("query", &at.span));
-        return match sample.or(accept).or(query).or(service) {
+        let headers = typed.headers.values().next().map(|at| ("headers", &at.span));
+        let tls = typed.tls.as_ref().map(|at| ("tls", &at.span));
+        return match sample.or(accept).or(query).or(service).or(headers).or(tls) {
             Some((key, span)) => {
                 let help = "add the collector: to = \"http://127.0.0.1:4318\"";
                 Err(no_effect(span, key, "without `to`", help))
@@ -140,7 +143,17 @@ fn traces(typed: &file::Traces) -> Resolution<Option<Traces>> {
             None => Ok(None),
         };
     };
-    let (host, path) = collector(to)?;
+    let (host, path, is_https) = collector(to)?;
+    let tls = match &typed.tls {
+        Some(at) if !is_https => {
+            let help = "write https:// before the collector's address, or leave it out";
+            return Err(no_effect(&at.span, "tls", "with a collector without TLS", help));
+        }
+        Some(at) => Some(backend_tls(context, at)?),
+        None => is_https.then(BackendTls::default),
+    };
+    let headers =
+        typed.headers.iter().map(|(name, at)| header(name, at)).collect::<Resolution<_>>()?;
     let accept = match typed.accept.as_ref().map(|at| at.value) {
         Some(file::TraceClients::All) => TraceClients::All,
         Some(file::TraceClients::None) => TraceClients::None,
@@ -149,7 +162,7 @@ fn traces(typed: &file::Traces) -> Resolution<Option<Traces>> {
     let service = typed.service.as_ref().map_or(Ok("forebay"), text)?.to_owned();
     let per_million = typed.sample.as_ref().map_or(Ok(MILLION as u32), per_million)?;
     let query = typed.query.as_ref().is_some_and(|at| at.value);
-    Ok(Some(Traces { host, path, per_million, accept, query, service }))
+    Ok(Some(Traces { host, path, tls, headers, per_million, accept, query, service }))
 }
 
 fn per_million(typed: &At<f64>) -> Resolution<u32> {
@@ -161,16 +174,38 @@ fn per_million(typed: &At<f64>) -> Resolution<u32> {
         .help("give a number from 0 to 1, such as 0.01 for one request in 100"))
 }
 
-/// Returns the host and the path of a collector's URL. The host has a port, by default 4318.
-fn collector(typed: &At<String>) -> Resolution<(String, String)> {
+/// Checks a field of requests to the collector.
+fn header(name: &str, typed: &At<String>) -> Resolution<(String, String)> {
+    /// Fields that Forebay sets.
+    const OWN: [&str; 6] =
+        ["host", "content-type", "content-length", "transfer-encoding", "connection", "expect"];
+    let wrong = |message: String, help: &str| Err(Problem::new(&typed.span, message).help(help));
+    if !is_token(name) {
+        return wrong(
+            format!("\"{name}\" is not a field name"),
+            "write a name such as \"Authorization\"",
+        );
+    }
+    if OWN.contains(&name.to_ascii_lowercase().as_str()) {
+        return wrong(format!("Forebay sets {name} itself"), "leave it out");
+    }
+    Ok((name.to_owned(), no_control(text(typed)?, typed)?.to_owned()))
+}
+
+/// Returns the host and the path of a collector's URL, and true for https://. The host has a port,
+/// by default 4318, or 443 for https://.
+fn collector(typed: &At<String>) -> Resolution<(String, String, bool)> {
     let url = text(typed)?;
     let wrong = |why: &str| {
         Problem::new(&typed.span, format!("\"{url}\" is no collector: {why}")).help(
-            "write the address of OTLP over HTTP, such as \"http://127.0.0.1:4318\"; for a \
-             collector that needs TLS, run a local one that passes the traces on",
+            "write the address of OTLP over HTTP, such as \"http://127.0.0.1:4318\" or \
+             \"https://collector.example\"",
         )
     };
-    let Some(rest) = url.strip_prefix("http://") else { return Err(wrong("no http:// URL")) };
+    let Some((scheme @ ("http" | "https"), rest)) = url.split_once("://") else {
+        return Err(wrong("no http:// or https:// URL"));
+    };
+    let is_https = scheme == "https";
     let (host, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
     let is_url = |byte: u8| byte.is_ascii_graphic() && !b"\"<>\\^`{|}#?".contains(&byte);
     if !path.bytes().all(is_url) {
@@ -179,12 +214,13 @@ fn collector(typed: &At<String>) -> Resolution<(String, String)> {
     let host = if host_and_port(host) {
         host.to_owned()
     } else if host_and_port(&format!("{host}:4318")) {
-        format!("{host}:4318")
+        // Public collectors over TLS have the port of their URL, not that of OTLP.
+        format!("{host}:{}", if is_https { 443 } else { 4318 })
     } else {
         return Err(wrong("no host with a port"));
     };
     let path = if matches!(path, "" | "/") { TRACES_PATH } else { path };
-    Ok((host, path.to_owned()))
+    Ok((host, path.to_owned(), is_https))
 }
 
 /// Returns true if the text is a host name or an address, with a port.

@@ -1,4 +1,4 @@
-//! Resolves `trusted_proxies` and `forwarded`.
+//! Resolves `trusted_proxies`, other lists of networks, and `forwarded`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,22 +19,32 @@ use crate::plan::{
 const LISTS: [&str; 3] =
     ["/etc/forebay/networks", "/usr/share/forebay/networks", "/usr/local/share/forebay/networks"];
 
-/// Returns the trusted proxies, and the lists of further ones. Reads lists in files; those at URLs are still empty.
+/// Returns the trusted proxies, and the lists of further ones.
 pub(super) fn proxies(
     context: &Context<'_>,
     items: &[At<&String>],
 ) -> Resolution<(Vec<Clients>, Vec<Arc<NetworkList>>)> {
+    networks(context, items, peer::proxy)
+}
+
+/// Returns clients, and lists of further ones. `single` parses an item that names no list. Reads
+/// lists in files; those at URLs are still empty.
+pub(super) fn networks<'t>(
+    context: &Context<'_>,
+    items: &[At<&'t String>],
+    single: impl Fn(&At<&'t String>) -> Resolution<Clients>,
+) -> Resolution<(Vec<Clients>, Vec<Arc<NetworkList>>)> {
     let (mut clients, mut lists) = (Vec::new(), Vec::new());
     for item in items {
         match source(context, item)? {
-            None => clients.push(peer::proxy(item)?),
+            None => clients.push(single(item)?),
             Some(source) => {
                 let list = NetworkList::new(source);
                 if let NetworkSource::File(path) = &list.source {
                     let wrong = |why: String| {
                         Problem::new(
                             &item.span,
-                            format!("{} is no list of proxies: {why}", path.display()),
+                            format!("{} is no list of networks: {why}", path.display()),
                         )
                         .help(
                             "write an address or a network in each line, such as \"192.0.2.0/24\"",
@@ -78,7 +88,7 @@ fn source(context: &Context<'_>, item: &At<&String>) -> Resolution<Option<Networ
     match found {
         Some(path) => Ok(Some(NetworkSource::File(path))),
         None => {
-            Err(Problem::new(&item.span, format!("there is no list of proxies named \"{typed}\""))
+            Err(Problem::new(&item.span, format!("there is no list of networks named \"{typed}\""))
                 .help(format!(
                     "write the networks into {}/{file}, or name a file by its path",
                     LISTS[0]

@@ -444,16 +444,9 @@ fn by_tls(
             None => Ok(BackendTls::default()),
         };
     }
-    // The health check of a stream's server only opens a connection, so the check also works with
-    // TLS.
-    let health = keys.health.as_ref().filter(|_| !is_stream);
-    let plain_only = [
-        ("health", health.map(|at| &at.span)),
-        ("send_proxy", keys.send_proxy.as_ref().map(|at| &at.span)),
-    ];
-    if let Some((key, span)) = plain_only.into_iter().find_map(|(key, span)| Some((key, span?))) {
-        let message = format!("`{key}` is not available for {url} servers in this version");
-        return Err(Problem::new(span, message).help("leave it out"));
+    if let Some(at) = keys.send_proxy {
+        let message = format!("`send_proxy` is not available for {url} servers in this version");
+        return Err(Problem::new(&at.span, message).help("leave it out"));
     }
     keys.tls.as_ref().map_or_else(|| Ok(BackendTls::default()), |at| backend_tls(context, at))
 }

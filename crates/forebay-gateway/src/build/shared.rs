@@ -11,7 +11,9 @@ use forebay_upstream::{Endpoint, Group, HealthCheck, Names, Permits, Tallies};
 use forebay_workers::{LaunchSpec, Launcher};
 use tokio::sync::Semaphore;
 
+use super::tables::{alpn, host_of_url};
 use super::{BuildError, Origins};
+use crate::tls::SiteTls;
 
 /// State of one route that all threads share.
 #[derive(Clone, Default)]
@@ -205,6 +207,7 @@ pub(crate) fn launch_of(cgi: &forebay_conf::Cgi) -> LaunchSpec {
 pub(super) fn checks(
     (shared, relays): (&[Vec<Shared>], &[SharedUpstream]),
     endpoints: &BTreeMap<String, Endpoint>,
+    tls: &SiteTls,
 ) -> Vec<HealthCheck> {
     let mut checks = Vec::new();
     let mut names = BTreeSet::new();
@@ -215,6 +218,7 @@ pub(super) fn checks(
         let Some(health) = plan.health.as_ref().filter(|_| is_first) else { continue };
         for (index, backend) in plan.to.iter().enumerate() {
             let name = backend.address.to_string();
+            let client = backend.https.then(|| tls.backends[&plan.tls].clone());
             checks.push(HealthCheck {
                 group: group.clone(),
                 index,
@@ -222,6 +226,7 @@ pub(super) fn checks(
                 name,
                 authority: backend.authority.clone(),
                 speaks_http2: backend.version == HttpVersion::Http2,
+                tls: client.map(|client| (client, host_of_url(backend), alpn(backend))),
                 send_proxy: plan.send_proxy,
                 strict: plan.strict,
                 health: health.clone(),

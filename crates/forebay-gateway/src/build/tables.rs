@@ -223,12 +223,7 @@ impl Origins {
                 // differently.
                 how.pools = None;
                 how.tls = Some((self.tls.backends[&plan.tls].clone(), host_of_url(to)));
-                how.alpn = match to.version {
-                    _ if to.scheme == Scheme::Stream => Alpn::None,
-                    HttpVersion::Http11 => Alpn::Http11,
-                    HttpVersion::Http2 => Alpn::Http2,
-                    HttpVersion::Negotiated => Alpn::Any,
-                };
+                how.alpn = alpn(to);
             }
             self.backend(&to.address, how, thread)
         });
@@ -431,9 +426,19 @@ fn is_found_at(site: &forebay_conf::Site, address: &Listen) -> bool {
 
 /// Returns the host name in the URL of a backend. The certificate of the backend must contain this
 /// name.
-fn host_of_url(to: &forebay_conf::Backend) -> String {
+pub(super) fn host_of_url(to: &forebay_conf::Backend) -> String {
     let host = to.authority.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
     host.map_or(&*to.authority, |(host, _)| host).to_owned()
+}
+
+/// The HTTP versions to offer to a backend with TLS.
+pub(super) fn alpn(to: &forebay_conf::Backend) -> Alpn {
+    match to.version {
+        _ if to.scheme == Scheme::Stream => Alpn::None,
+        HttpVersion::Http11 => Alpn::Http11,
+        HttpVersion::Http2 => Alpn::Http2,
+        HttpVersion::Negotiated => Alpn::Any,
+    }
 }
 
 fn pages(pages: &ErrorPages) -> Option<Rc<ErrorPages>> {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use forebay_testkit::folder::Folder;
 use sha2::{Digest, Sha256};
 
 use crate::world::{Message, World, in_memory};
@@ -90,6 +91,26 @@ fn a_visitor_works_once_and_then_passes() {
         }
         let head = visitor.send("HEAD", "/", "").await;
         assert_eq!((head.status(), head.body.len()), (200, 0));
+    });
+}
+
+#[test]
+fn clients_in_exempt_networks_are_never_asked() {
+    let folder = Folder::new();
+    folder.write("bots.json", r#"{"prefixes": [{"ipv6Prefix": "2001:db8:4860::/48"}]}"#);
+    let list = folder.path().join("bots.json");
+    let routes =
+        format!("{WIKI}challenge = {{ exempt = [\"192.0.3.0/24\", \"{}\"] }}\n", list.display());
+    in_memory(&routes, async |world| {
+        for (address, is_exempt) in [
+            ("192.0.3.9:4000", true),
+            ("[2001:db8:4860::7]:4000", true),
+            ("192.0.2.7:4000", false),
+            ("[2001:db8:4861::7]:4000", false),
+        ] {
+            let reply = Visitor { address, ..visitor(world) }.get("/", "").await;
+            assert_eq!(reply.text() == "wiki", is_exempt, "{address}");
+        }
     });
 }
 

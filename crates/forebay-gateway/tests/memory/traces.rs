@@ -2,9 +2,14 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
+use std::sync::Arc;
+use std::thread;
 
 use forebay_net::trace::ExportResult;
 use forebay_testkit::DEADLINE;
+use forebay_testkit::folder::Folder;
+use forebay_testkit::tls::{Authority, Identity};
+use rustls::{ServerConnection, StreamOwned};
 use serde_json::Value;
 
 use crate::application::{Application, reply};
@@ -50,6 +55,51 @@ fn export(listener: &TcpListener) -> (String, Value) {
             return (head.lines().next().unwrap().to_owned(), document);
         }
     }
+}
+
+#[test]
+fn a_collector_gets_traces_over_tls_with_its_fields_if_it_proves_its_name() {
+    let folder = Folder::new();
+    let authority = Authority::new("of the collector");
+    folder.write("ca.pem", &authority.pem);
+    let exported_to = |identity: &Identity, server_name: &str| {
+        let (listener, port) = listener();
+        let config = identity.server();
+        let collector = thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(DEADLINE)).unwrap();
+            let session = ServerConnection::new(Arc::new(config)).unwrap();
+            let mut stream = StreamOwned::new(session, stream);
+            let (mut request, mut piece) = (Vec::new(), [0; 65536]);
+            while !request.ends_with(b"]}") {
+                match stream.read(&mut piece) {
+                    Ok(length @ 1..) => request.extend_from_slice(&piece[..length]),
+                    _ => return String::new(),
+                }
+            }
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}").unwrap();
+            String::from_utf8(request).unwrap()
+        });
+        let keys = format!(
+            "headers = {{ Authorization = \"Bearer of traces\" }}\n\
+             tls = {{ ca = \"{}\", server_name = \"{server_name}\" }}",
+            folder.path().join("ca.pem").display()
+        );
+        let configuration =
+            configuration(port, &keys).replace("http://127.0.0.1", "https://127.0.0.1");
+        in_memory(&configuration, async |world| {
+            let _application = Application::start(world, |_, _| reply("", "x"));
+            assert_eq!(world.ask("GET / HTTP/1.1\r\nHost: h\r\n\r\n").await.status(), 200);
+        });
+        collector.join().unwrap()
+    };
+    let identity = authority.issue(&["collector.example"]);
+    let request = exported_to(&identity, "collector.example");
+    assert!(request.starts_with("POST /v1/traces HTTP/1.1\r\n"), "{request}");
+    assert!(request.contains("\r\nAuthorization: Bearer of traces\r\n"), "{request}");
+    assert_eq!(exported_to(&identity, "other.example"), "", "the names differ");
+    let stranger = Authority::new("unknown").issue(&["collector.example"]);
+    assert_eq!(exported_to(&stranger, "collector.example"), "", "nobody vouches for it");
 }
 
 fn spans(document: &Value) -> &Vec<Value> {

@@ -5,7 +5,7 @@ use std::io;
 use tokio::io::Interest;
 
 use super::Socket;
-use crate::tls::{Alpn, ClientTls, TlsSession};
+use crate::tls::{Alpn, ClientTls, TlsSession, no_http2};
 
 impl Socket {
     /// Adds TLS to the socket. [`Socket::finish_handshake`] must follow.
@@ -20,7 +20,7 @@ impl Socket {
         self.start_tls(tls.session(host, alpn)?);
         let is_http2 = self.finish_handshake().await?.is_http2();
         if alpn == Alpn::Http2 && !is_http2 {
-            return Err(io::Error::other("the server has not chosen HTTP/2 (ALPN)"));
+            return Err(no_http2());
         }
         Ok(is_http2)
     }

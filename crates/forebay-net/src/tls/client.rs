@@ -10,6 +10,9 @@ use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::ServerName;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ClientConnection, Error};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use crate::tls::server::{TlsError, certificates, private_key};
 use crate::tls::session::TlsSession;
@@ -82,6 +85,26 @@ impl ClientTls {
         Ok(Self { configs, server_name: tls.server_name.clone() })
     }
 
+    /// Performs the handshake over `stream`, a new connection to `host`, for a caller that has no
+    /// [`Socket`](crate::socket::Socket). With [`Alpn::Http2`], fails if the server has not chosen
+    /// HTTP/2.
+    pub async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: S,
+        host: &str,
+        alpn: Alpn,
+    ) -> io::Result<TlsStream<S>> {
+        let connector = TlsConnector::from(self.configs[alpn as usize].clone());
+        let stream = connector.connect(self.name(host)?, stream).await.map_err(|error| {
+            let of_tls = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+            of_tls.map(|inner| io::Error::new(error.kind(), words(inner))).unwrap_or(error)
+        })?;
+        if alpn == Alpn::Http2 && stream.get_ref().1.alpn_protocol() != Some(b"h2") {
+            return Err(no_http2());
+        }
+        Ok(stream)
+    }
+
     /// Creates the session of a new connection to `host`. The session begins with a handshake.
     pub fn session(&self, host: &str, alpn: Alpn) -> io::Result<TlsSession> {
         Ok(TlsSession::new(self.connection(host, alpn)?))
@@ -89,11 +112,20 @@ impl ClientTls {
 
     /// Works as [`Self::session`] does, for a caller that reads and writes the socket itself.
     pub fn connection(&self, host: &str, alpn: Alpn) -> io::Result<ClientConnection> {
-        let name = self.server_name.as_deref().unwrap_or(host).trim_matches(['[', ']']);
-        let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
-        let connection = ClientConnection::new(self.configs[alpn as usize].clone(), name);
-        connection.map_err(io::Error::other)
+        let config = self.configs[alpn as usize].clone();
+        ClientConnection::new(config, self.name(host)?).map_err(io::Error::other)
     }
+
+    /// The name that the certificate of `host` must be for.
+    fn name(&self, host: &str) -> io::Result<ServerName<'static>> {
+        let name = self.server_name.as_deref().unwrap_or(host).trim_matches(['[', ']']);
+        ServerName::try_from(name.to_owned()).map_err(io::Error::other)
+    }
+}
+
+/// The error of a server that must speak HTTP/2, but does not.
+pub(crate) fn no_http2() -> io::Error {
+    io::Error::other("the server has not chosen HTTP/2 (ALPN)")
 }
 
 /// Loads the certificates in the file `ca`. Without a file, loads the certificates that the system

@@ -1,14 +1,16 @@
 //! The thread that sends spans to the collector, with OTLP over HTTP.
 
-use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use forebay_conf::{Level, Traces};
 
 use super::encode::encode;
 use super::{BATCH_DELAY, EXPORT_TIMEOUT, ExportMessage, ExportResult, RequestSpans};
+use crate::timed_stream::{Conversation, TimedStream};
+use crate::tls::ClientTls;
+
 /// Maximum number of requests in one export.
 const BATCH: usize = 512;
 /// Maximum length of a collector's reply.
@@ -20,13 +22,17 @@ type Report = Box<dyn Fn(Level, &str) + Send>;
 /// Exports spans.
 pub(super) struct Exporter {
     traces: Traces,
+    tls: Option<ClientTls>,
     report: Report,
     has_failed: bool,
 }
 
 impl Exporter {
-    pub(super) fn new(traces: Traces, report: Report) -> Self {
-        Self { traces, report, has_failed: false }
+    /// Creates an exporter. Fails if a file of the collector's TLS settings cannot be used.
+    pub(super) fn new(traces: Traces, report: Report) -> io::Result<Self> {
+        let tls = traces.tls.as_ref().map(ClientTls::load).transpose();
+        let tls = tls.map_err(|error| io::Error::other(error.message))?;
+        Ok(Self { traces, tls, report, has_failed: false })
     }
 
     /// Exports spans until all tracers have been dropped.
@@ -56,8 +62,8 @@ impl Exporter {
 
     fn export(&mut self, batch: &[Box<RequestSpans>]) {
         let body = encode(&self.traces.service, batch);
-        let Traces { host, path, .. } = &self.traces;
-        match post(host, path, &body) {
+        let host = &self.traces.host;
+        match post(&self.traces, self.tls.as_ref(), &body) {
             Ok(()) => {
                 ExportResult::Exported.count(batch.len());
                 if std::mem::take(&mut self.has_failed) {
@@ -77,38 +83,34 @@ impl Exporter {
 }
 
 /// Sends a request to the collector. Returns an error unless the reply has a status of 2xx.
-fn post(host: &str, path: &str, body: &[u8]) -> io::Result<()> {
-    let deadline = Instant::now() + EXPORT_TIMEOUT;
-    let mut addresses = host.to_socket_addrs()?;
-    let address = addresses.next().ok_or_else(|| io::Error::other("its name has no address"))?;
-    let mut stream = TcpStream::connect_timeout(&address, left(deadline)?)?;
-    let head = format!(
+fn post(traces: &Traces, tls: Option<&ClientTls>, body: &[u8]) -> io::Result<()> {
+    let Traces { host, path, .. } = traces;
+    let mut stream = TimedStream::connect(host, tls, Instant::now() + EXPORT_TIMEOUT)?;
+    let mut head = format!(
         "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n\
-         Content-Length: {}\r\nUser-Agent: forebay/{}\r\nConnection: close\r\n\r\n",
+         Content-Length: {}\r\nConnection: close\r\n",
         body.len(),
-        env!("CARGO_PKG_VERSION"),
     );
-    for mut piece in [head.as_bytes(), body] {
-        while !piece.is_empty() {
-            stream.set_write_timeout(Some(left(deadline)?))?;
-            match stream.write(piece)? {
-                0 => return Err(io::ErrorKind::WriteZero.into()),
-                written => piece = &piece[written..],
-            }
-        }
+    for (name, value) in &traces.headers {
+        head += &format!("{name}: {value}\r\n");
     }
-    let status = read_status(&mut stream, deadline)?;
+    if !traces.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("user-agent")) {
+        head += concat!("User-Agent: forebay/", env!("CARGO_PKG_VERSION"), "\r\n");
+    }
+    stream.write_all((head + "\r\n").as_bytes())?;
+    stream.write_all(body)?;
+    stream.flush()?;
+    let status = read_status(&mut *stream)?;
     if (200..300).contains(&status) {
         return Ok(());
     }
     Err(io::Error::other(format!("it answers with status {status}")))
 }
 
-/// Reads the status of a reply, and the rest of the reply up to a limit.
-fn read_status(stream: &mut TcpStream, deadline: Instant) -> io::Result<u16> {
+/// Reads the status of a reply.
+fn read_status(stream: &mut dyn Conversation) -> io::Result<u16> {
     let (mut reply, mut piece) = (Vec::new(), [0; 4096]);
     loop {
-        stream.set_read_timeout(Some(left(deadline)?))?;
         let length = stream.read(&mut piece)?;
         reply.extend_from_slice(&piece[..length]);
         let has_line = memchr::memchr(b'\n', &reply).is_some();
@@ -119,10 +121,4 @@ fn read_status(stream: &mut TcpStream, deadline: Instant) -> io::Result<u16> {
     let digits = reply.strip_prefix(b"HTTP/1.").and_then(|rest| rest.get(2..5));
     let status = digits.and_then(|digits| str::from_utf8(digits).ok()?.parse().ok());
     status.ok_or_else(|| io::Error::other("its reply is not HTTP"))
-}
-
-/// Returns the time until the deadline, or an error after it.
-fn left(deadline: Instant) -> io::Result<Duration> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }

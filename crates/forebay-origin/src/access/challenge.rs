@@ -74,7 +74,8 @@ fn is_exempt(settings: &Challenge, path: &[u8]) -> bool {
 pub fn applies(settings: &Challenge, request: &Request) -> bool {
     let before_rewrite = request.requested_target();
     let end = memchr::memchr(b'?', before_rewrite).unwrap_or(before_rewrite.len());
-    !is_exempt(settings, &request.path)
+    !settings.exempts(request.client.ip())
+        && !is_exempt(settings, &request.path)
         && !is_exempt(settings, &before_rewrite[..end])
         && settings.when.as_ref().is_none_or(|when| request.meets_conditions(when))
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use forebay_conf as conf;
 use forebay_net::log::ErrorLog;
+use forebay_net::tls::{Alpn, ClientTls};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::oneshot;
@@ -32,6 +33,8 @@ pub struct HealthCheck {
     pub authority: String,
     /// True for HTTP/2 by prior knowledge.
     pub speaks_http2: bool,
+    /// TLS settings, the host of the URL, and the HTTP versions to offer; `None` for plaintext.
+    pub tls: Option<(Arc<ClientTls>, String, Alpn)>,
     /// PROXY header that the backend expects.
     pub send_proxy: Option<conf::ProxyHeader>,
     /// True if HTTP/1.1 replies with oddities count as failures.
@@ -115,17 +118,17 @@ async fn request(check: &HealthCheck) -> Result<(), String> {
     let status = match &check.endpoint {
         Endpoint::Unix(path) => {
             let stream = UnixStream::connect(path).await.map_err(text)?;
-            request_over(check, &mut search, stream).await?
+            secure(check, &mut search, stream).await?
         }
         Endpoint::Tcp(address) => {
             let stream = TcpStream::connect(at_port(*address)).await.map_err(text)?;
-            request_over(check, &mut search, stream).await?
+            secure(check, &mut search, stream).await?
         }
         Endpoint::Name(name) => {
             let addresses: Vec<_> =
                 name.in_turn().map_err(text)?.into_iter().map(at_port).collect();
             let stream = TcpStream::connect(&addresses[..]).await.map_err(text)?;
-            request_over(check, &mut search, stream).await?
+            secure(check, &mut search, stream).await?
         }
     };
     if !health.statuses.contain(status) {
@@ -158,16 +161,32 @@ async fn connect(
     }
 }
 
+/// Sends the check's request over `stream`, after the handshake of TLS if the backend speaks TLS.
+async fn secure<S: AsyncRead + AsyncWrite + Unpin>(
+    check: &HealthCheck,
+    search: &mut TextSearch<'_>,
+    stream: S,
+) -> Result<u16, String> {
+    let Some((tls, host, alpn)) = &check.tls else {
+        return request_over(check, search, stream, check.speaks_http2).await;
+    };
+    let stream = tls.connect(stream, host, *alpn).await.map_err(|error| format!("TLS: {error}"))?;
+    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    request_over(check, search, stream, is_http2).await
+}
+
 /// Sends the check's request over `stream`. Returns the status of the reply, or the reason of a
 /// failure.
 async fn request_over<S: AsyncRead + AsyncWrite + Unpin>(
     check: &HealthCheck,
     search: &mut TextSearch<'_>,
     stream: S,
+    is_http2: bool,
 ) -> Result<u16, String> {
     let HealthCheck { authority, health, .. } = check;
-    if check.speaks_http2 {
-        return http2::ask(&health.path, authority, search, stream).await;
+    if is_http2 {
+        let scheme = if check.tls.is_some() { "https" } else { "http" };
+        return http2::ask(scheme, authority, &health.path, search, stream).await;
     }
     let request = http1::request(&health.path, authority, check.send_proxy);
     http1::ask(&request, check.strict, search, stream).await

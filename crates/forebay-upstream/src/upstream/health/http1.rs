@@ -17,6 +17,7 @@ pub async fn ask<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
 ) -> Result<u16, String> {
     stream.write_all(request).await.map_err(|error| error.to_string())?;
+    stream.flush().await.map_err(|error| error.to_string())?;
     let heads = ReplyReader::new(ResponseParser::new(Http1Limits::default(), false));
     let mut heads = heads.strict(strict);
     let mut head = ResponseHead::default();

@@ -1,4 +1,4 @@
-//! Health check over HTTP/2 with prior knowledge (RFC 9113 section 3.3), on its own connection.
+//! Health check over HTTP/2, on its own connection.
 
 use std::time::Instant;
 
@@ -14,15 +14,16 @@ const INBOX: usize = 32 * 1024;
 /// Requests `path` and returns the reply's status, or the reason of a failure. Reads the reply's
 /// body until `search` is done.
 pub async fn ask<S: AsyncRead + AsyncWrite + Unpin>(
-    path: &str,
+    scheme: &str,
     authority: &str,
+    path: &str,
     search: &mut TextSearch<'_>,
     mut stream: S,
 ) -> Result<u16, String> {
     let mut codec = Connection::client(Config::default());
     let request = RequestPseudo {
         method: b"GET",
-        scheme: b"http",
+        scheme: scheme.as_bytes(),
         authority: authority.as_bytes(),
         path: path.as_bytes(),
         protocol: b"",
@@ -55,7 +56,8 @@ async fn write_out<S: AsyncWrite + Unpin>(
     let len = codec.output().len();
     stream.write_all(codec.output()).await.map_err(|error| error.to_string())?;
     codec.wrote(len);
-    Ok(())
+    // TLS may hold a part back.
+    stream.flush().await.map_err(|error| error.to_string())
 }
 
 /// A reply, as far as it has arrived.
@@ -147,7 +149,7 @@ mod tests {
             let _ = theirs.read_to_end(&mut first).await;
         };
         let mut search = TextSearch::new(text);
-        let asking = ask("/healthz", "10.0.0.1", &mut search, ours);
+        let asking = ask("http", "10.0.0.1", "/healthz", &mut search, ours);
         let status = tokio::join!(asking, backend(theirs)).0;
         (status, search.has_found())
     }
