@@ -50,7 +50,7 @@ pub struct App {
     pub max_processes: Option<At<usize>>,
     /// psgi: the file whose last value is the application. rack: the config.ru. Default: for rack,
     /// config.ru in `dir`. wsgi, instead of `module`: a file such as trac.wsgi, whose `application`
-    /// is called.
+    /// is called. node: the script. java: the JAR file.
     pub file: Option<At<String>>,
     /// mod-perl: the handler of the response, as PerlResponseHandler has it: "My::Handler" for its
     /// function `handler`, "My::Handler::page" for another one, "My::Handler->page" for a method, or
@@ -235,6 +235,10 @@ pub enum Kind {
     Php,
     /// An ASP.NET application on Mono.
     Mono,
+    /// A server in JavaScript on Node.js: a command that Forebay writes.
+    Node,
+    /// A server in a JAR file, such as one of Spring Boot: a command that Forebay writes.
+    Java,
     /// A program that listens on a socket itself.
     Command,
 }
@@ -254,7 +258,15 @@ struct Form {
 const FORM: Form =
     Form { kind: "", speaks: &[], must: &[], may: &["lib", "max_output"], modes: &[] };
 
-const FORMS: [Form; 15] = [
+const READY: Form = Form {
+    must: &["file"],
+    may: &["host", "strip_prefix", "sticky", "connections", "stop_timeout"],
+    ..FORM
+};
+
+const FORMS: [Form; 17] = [
+    Form { kind: "node", ..READY },
+    Form { kind: "java", ..READY },
     Form {
         kind: "cgi-bin",
         must: &["dir"],

@@ -8,7 +8,7 @@ use super::effect::{all_have_effect, no_effect, only_its_own};
 use super::mod_perl::{mod_perl, preload};
 use super::path::{directory, file, interpreter};
 use super::process::{LEAST_MEMORY, at_least, cgroup, limits, max_processes, watch};
-use super::program::program;
+use super::program::{program, ready, ready_variables};
 use super::template::shared_key;
 use super::upstream::sticky_cookie;
 use super::value::{
@@ -44,8 +44,16 @@ pub(super) fn app(
         }
         (AppKind::Wsgi { dir, .. }, None) => dir.clone(),
         (AppKind::Php { root, .. } | AppKind::ModPerl { root, .. }, None) => root.clone(),
+        (AppKind::Command { run, .. }, None) if typed.run.is_none() => {
+            let file = run.last().map(Path::new).and_then(Path::parent);
+            file.unwrap_or(context.base(&typed.span)).to_owned()
+        }
         _ => context.base(&typed.span).to_owned(),
     };
+    let mut env = variables(&typed.env)?;
+    for (name, value) in ready_variables(kind_typed.value) {
+        env.entry((*name).to_owned()).or_insert_with(|| (*value).to_owned());
+    }
     let fewest = match kind {
         AppKind::Asgi { .. } | AppKind::Command { .. } | AppKind::Mono { .. } => {
             Workers { min: 1, max: 1 }
@@ -73,7 +81,7 @@ pub(super) fn app(
             None => Template::of(vec![TemplatePart::Value(Placeholder::Client)]),
         },
         queue_timeout: time_above_zero(&typed.queue_timeout, Duration::from_secs(10))?,
-        env: variables(&typed.env)?,
+        env,
         params: variables(&typed.params)?,
         lib: lib(context, typed)?,
         user: match &typed.user {
@@ -149,6 +157,8 @@ fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Reso
             threads: typed.threads.as_ref().map_or(Ok(16), |at| within(at, 1..=1000))?,
             virtual_path: virtual_path(&typed.virtual_path)?,
         },
+        Kind::Node => ready(context, typed, &["node"])?,
+        Kind::Java => ready(context, typed, &["java", "-jar"])?,
         Kind::Command => program(context, typed)?,
     })
 }

@@ -21,7 +21,8 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Resolution<()> {
     let mono = matches!(kind, Kind::Mono);
     let rack = matches!(kind, Kind::Rack);
     let asgi = matches!(kind, Kind::Asgi);
-    let listens = asgi || command || php || mono || rack;
+    let ready = matches!(kind, Kind::Node | Kind::Java);
+    let listens = ready || asgi || command || php || mono || rack;
     let mod_perl = matches!(kind, Kind::ModPerl);
     let takes_every_path = rack || asgi || mod_perl || matches!(kind, Kind::Psgi | Kind::Wsgi);
     let rows = [
@@ -54,8 +55,8 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Resolution<()> {
         (
             "file",
             typed.file.as_ref().map(|at| &at.span),
-            rack || matches!(kind, Kind::Psgi | Kind::Wsgi),
-            "psgi\", \"wsgi\" or \"rack",
+            rack || ready || matches!(kind, Kind::Psgi | Kind::Wsgi),
+            "psgi\", \"wsgi\", \"rack\", \"node\" or \"java",
         ),
         ("handler", typed.handler.as_ref().map(|at| &at.span), mod_perl, "mod-perl"),
         ("phases", typed.phases.all().first().map(|(_, at)| &at.span), mod_perl, "mod-perl"),
@@ -93,12 +94,17 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Resolution<()> {
         ("speaks", typed.speaks.as_ref().map(|at| &at.span), command, "command"),
         ("listen", typed.listen.as_ref().map(|at| &at.span), command, "command"),
         ("secret", typed.secret.as_ref().map(|at| &at.span), command, "command"),
-        ("host", typed.host.as_ref().map(|at| &at.span), command, "command"),
+        (
+            "host",
+            typed.host.as_ref().map(|at| &at.span),
+            command || ready,
+            "command\", \"node\" or \"java",
+        ),
         (
             "strip_prefix",
             typed.strip_prefix.as_ref().map(|at| &at.span),
-            command || php,
-            "php\" and kind = \"command",
+            command || ready || php,
+            "php\", \"node\", \"java\" and kind = \"command",
         ),
         (
             "mount",
@@ -109,8 +115,8 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Resolution<()> {
         (
             "sticky",
             typed.sticky.as_ref().map(|at| &at.span),
-            asgi || command,
-            "asgi\" or \"command",
+            asgi || ready || command,
+            "asgi\", \"node\", \"java\" or \"command",
         ),
         (
             "params",
@@ -131,15 +137,15 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Resolution<()> {
         (
             "connections",
             typed.connections.as_ref().map(|at| &at.span),
-            command || rack || asgi,
-            "command\", \"rack\" or \"asgi",
+            command || ready || rack || asgi,
+            "command\", \"node\", \"java\", \"rack\" or \"asgi",
         ),
         ("max_message", typed.max_message.as_ref().map(|at| &at.span), asgi, "asgi"),
         (
             "stop_timeout",
             typed.stop_timeout.as_ref().map(|at| &at.span),
             listens,
-            "command\", \"php\", \"mono\", \"rack\" or \"asgi",
+            "command\", \"node\", \"java\", \"php\", \"mono\", \"rack\" or \"asgi",
         ),
     ];
     for (key, span, own, kind) in rows {
@@ -157,10 +163,10 @@ pub(super) fn all_have_effect(typed: &file::App, kind: Kind) -> Resolution<()> {
     let is_server = |at: &file::At<AppProtocol>| {
         matches!(at.value, AppProtocol::Http | AppProtocol::H2c | AppProtocol::Ajp)
     };
-    let is_server =
-        typed.speaks.as_ref().is_some_and(is_server) || matches!(kind, Kind::Rack | Kind::Asgi);
+    let is_server = typed.speaks.as_ref().is_some_and(is_server)
+        || matches!(kind, Kind::Rack | Kind::Asgi | Kind::Node | Kind::Java);
     if let Some(at) = typed.max_output.as_ref().filter(|_| is_server) {
-        let why = "on rack, asgi and a program that speaks http or ajp";
+        let why = "on rack, asgi, node, java and a program that speaks http or ajp";
         return Err(no_effect(&at.span, "max_output", why, "leave it out"));
     }
     if let Some(at) = &typed.idle_timeout {

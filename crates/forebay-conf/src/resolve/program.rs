@@ -1,4 +1,5 @@
-//! Resolves `kind = "command"`: a program that listens on a socket itself.
+//! Resolves `kind = "command"`, a program that listens on a socket itself, and the ready kinds that
+//! are such commands.
 
 use std::ops::Range;
 
@@ -10,7 +11,7 @@ use super::upstream::sticky_cookie;
 use super::value::{required, text, within};
 use super::{Context, Resolution};
 use crate::error::Problem;
-use crate::file::{self, At, Table};
+use crate::file::{self, At, Kind, Table};
 use crate::plan::{AppKind, AppProtocol, HostField, Listening};
 
 pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Resolution<AppKind> {
@@ -86,6 +87,64 @@ pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Re
         root,
         scripts,
     })
+}
+
+/// Returns the command of a ready kind: `runs`, then the path of `file`. [`ready_variables`] tell it
+/// where to listen.
+pub(super) fn ready(
+    context: &Context<'_>,
+    typed: &At<Table<file::App>>,
+    runs: &[&str],
+) -> Resolution<AppKind> {
+    let example = if runs[0] == "java" { "\"shop.jar\"" } else { "\"server.js\"" };
+    let file_typed = required(&typed.file, &typed.span, "file", example)?;
+    let path = super::path::file(context, file_typed)?;
+    let path = path.to_str().ok_or_else(|| {
+        Problem::new(&file_typed.span, "a path that is not UTF-8").help("rename it, or use a link")
+    })?;
+    // The program's launcher replaces placeholders in all arguments.
+    if path.contains(['{', '}']) {
+        return Err(Problem::new(&file_typed.span, "a path with braces").help("rename the file"));
+    }
+    Ok(AppKind::Command {
+        run: runs.iter().copied().chain([path]).map(str::to_owned).collect(),
+        speaks: AppProtocol::Http,
+        listen: Listening::Port,
+        secret: None,
+        host: host(typed, AppProtocol::Http)?,
+        strip_prefix: strip_prefix(typed, AppProtocol::Http)?,
+        sticky: typed.sticky.as_ref().map(|at| sticky_cookie(&at.cookie, &at.span)).transpose()?,
+        connections: typed.connections.as_ref().map_or(Ok(100), |at| within(at, 1..=100_000))?,
+        root: None,
+        scripts: Vec::new(),
+    })
+}
+
+/// The environment variables of a ready kind that the user does not set: the names by which servers
+/// of this kind expect their address.
+pub(super) fn ready_variables(kind: Kind) -> &'static [(&'static str, &'static str)] {
+    match kind {
+        Kind::Node => {
+            &[
+                ("PORT", "{port}"),
+                // SvelteKit, Nuxt and Astro; Next.js.
+                ("HOST", "127.0.0.1"),
+                ("HOSTNAME", "127.0.0.1"),
+                ("NODE_ENV", "production"),
+            ]
+        }
+        // Spring Boot, Quarkus, Micronaut and Helidon; others read PORT.
+        Kind::Java => &[
+            ("PORT", "{port}"),
+            ("SERVER_PORT", "{port}"),
+            ("SERVER_ADDRESS", "127.0.0.1"),
+            ("QUARKUS_HTTP_PORT", "{port}"),
+            ("QUARKUS_HTTP_HOST", "127.0.0.1"),
+            ("MICRONAUT_SERVER_PORT", "{port}"),
+            ("MICRONAUT_SERVER_HOST", "127.0.0.1"),
+        ],
+        _ => &[],
+    }
 }
 
 fn strip_prefix(typed: &file::App, speaks: AppProtocol) -> Resolution<Option<String>> {

@@ -491,7 +491,14 @@ fn takes_every_path(file: &File, app: &str) -> bool {
     kind.is_some_and(|at| {
         matches!(
             at.value,
-            Kind::Psgi | Kind::ModPerl | Kind::Wsgi | Kind::Asgi | Kind::Rack | Kind::Command
+            Kind::Psgi
+                | Kind::ModPerl
+                | Kind::Wsgi
+                | Kind::Asgi
+                | Kind::Rack
+                | Kind::Node
+                | Kind::Java
+                | Kind::Command
         )
     })
 }
