@@ -200,6 +200,7 @@ const PLACES: &[(&str, &[&str])] = &[
         "App",
         &[
             "app = 'a'\n[app.a]\nkind = 'cgi-bin'\ndir = 'scripts'\n@",
+            "app = 'a'\n[app.a]\nkind = 'perl-cgi'\ndir = 'scripts'\nmode = 'prove'\n@",
             "app = 'a'\n[app.a]\nkind = 'psgi'\nfile = 'a-file'\nworkers = { min = 0, max = 4 }\n@",
             "app = 'a'\n[app.a]\nkind = 'wsgi'\nmodule = 'a:b'\n@",
             "app = 'a'\n[app.a]\nkind = 'asgi'\nmodule = 'a:b'\n@",
