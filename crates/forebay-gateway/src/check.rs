@@ -94,10 +94,10 @@ pub fn probe_interpreters(plan: &Plan) -> Result<(), ConfError> {
     let gateway = Identity::look_up("server", user.as_deref(), group.as_deref());
     let gateway = gateway.ok().flatten().filter(|_| is_root);
     let gateway = gateway.as_ref();
-    // Python does not find a module that its user may not read, but that is another fault.
+    // Python does not find a module that its user may not read. Root knows that this is why.
     let readable = plan.apps.iter().filter(|(name, app)| {
         let person = person_of(&plan.server, app.user.as_deref(), app.group.as_deref());
-        person.is_none_or(|person| rights::unreadable(name, app, &person).is_none())
+        !is_root || person.is_none_or(|person| rights::unreadable(name, app, &person).is_none())
     });
     let wrong = readable.filter_map(|(name, app)| match definition(name, app) {
         Ok(Definition::Workers(spec)) => {

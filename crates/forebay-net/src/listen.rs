@@ -29,12 +29,10 @@ use tokio::sync::mpsc::error::SendError;
 
 use crate::address_limit::{AddressCounts, AddressLimit};
 use crate::buffered::Buffered;
-use crate::handover::{ListenerKind, SocketCopies};
 use crate::heap_watch::HeapWatch;
 use crate::pressure::Pressure;
 use crate::privileges::{PrivilegeError, ids};
 use crate::sys::datagrams::{Routing, attach_reuseport_filter};
-use crate::systemd::{address_of, divide};
 
 /// Length of the accept queue: the kernel's maximum (net.core.somaxconn).
 const BACKLOG: i32 = i32::MAX;
@@ -186,22 +184,6 @@ fn open_tcp(address: SocketAddr, threads: usize) -> io::Result<(SocketAddr, Vec<
 /// holds a burst of packets.
 const RECEIVED: usize = 2 << 20;
 
-/// Returns the listeners of sockets that another process has opened for this many threads.
-pub fn adopt(copies: SocketCopies, listen: &Listen, threads: usize) -> io::Result<Opened> {
-    let SocketCopies { kind, sockets, .. } = copies;
-    let sockets: Vec<_> = sockets.into_iter().map(Socket::from).collect();
-    let first = sockets.first().ok_or_else(|| io::Error::other("no socket came"))?;
-    let address = listen.same_over(address_of(first, kind)?);
-    let listeners = match kind {
-        ListenerKind::Quic(routing) if sockets.len() == threads => {
-            datagram_listeners(sockets, routing)?
-        }
-        ListenerKind::Quic(_) => return Err(io::Error::other("too few sockets came")),
-        _ => divide(&sockets, threads, &address)?.swap_remove(0),
-    };
-    Ok((address, listeners))
-}
-
 /// Opens a UDP socket for each thread. The order of binding determines the positions of the sockets
 /// for `attach_reuseport_filter`.
 fn open_udp(address: SocketAddr, threads: usize) -> io::Result<(SocketAddr, Vec<Listener>)> {
@@ -222,7 +204,7 @@ fn bind_group(address: SocketAddr, threads: usize) -> io::Result<Vec<Socket>> {
     (0..threads).map(|_| bind_udp(address, true)).collect()
 }
 
-fn datagram_listeners(sockets: Vec<Socket>, routing: Routing) -> io::Result<Vec<Listener>> {
+pub fn datagram_listeners(sockets: Vec<Socket>, routing: Routing) -> io::Result<Vec<Listener>> {
     let places = (0..).map(|place: usize| (place % usize::from(routing.count.max(1))) as u8);
     let copies = sockets.iter().map(Socket::try_clone).collect::<io::Result<Vec<_>>>()?;
     let group = Arc::new(SocketGroup { _sockets: copies });

@@ -18,7 +18,9 @@ use rustix::time::{ClockId, clock_gettime};
 use socket2::{Domain, Socket, Type};
 
 use crate::handover::{ListenerKind, SocketCopies};
-use crate::listen::{FormerDatagrams, ListenError, Listener, Opened, Sockets, open, succeed_udp};
+use crate::listen::{
+    FormerDatagrams, ListenError, Listener, Opened, Sockets, datagram_listeners, open, succeed_udp,
+};
 use crate::sys::inherit;
 
 /// The variable of Server::Starter.
@@ -75,11 +77,7 @@ impl Passed {
 
 /// Divides sockets into groups with one socket per thread. If there are fewer sockets than threads,
 /// threads share them.
-pub fn divide(
-    sockets: &[Socket],
-    threads: usize,
-    listen: &Listen,
-) -> io::Result<Vec<Vec<Listener>>> {
+fn divide(sockets: &[Socket], threads: usize, listen: &Listen) -> io::Result<Vec<Vec<Listener>>> {
     let group = |part: &[Socket]| {
         let copies = (0..threads).map(|thread| {
             let copy = part[thread % part.len()].try_clone()?;
@@ -92,6 +90,22 @@ pub fn divide(
         copies.collect()
     };
     sockets.chunks(threads.max(1)).map(group).collect()
+}
+
+/// Returns the listeners of sockets that another process has opened for this many threads.
+pub fn adopt(copies: SocketCopies, listen: &Listen, threads: usize) -> io::Result<Opened> {
+    let SocketCopies { kind, sockets, .. } = copies;
+    let sockets: Vec<_> = sockets.into_iter().map(Socket::from).collect();
+    let first = sockets.first().ok_or_else(|| io::Error::other("no socket came"))?;
+    let address = listen.same_over(address_of(first, kind)?);
+    let listeners = match kind {
+        ListenerKind::Quic(routing) if sockets.len() == threads => {
+            datagram_listeners(sockets, routing)?
+        }
+        ListenerKind::Quic(_) => return Err(io::Error::other("too few sockets came")),
+        _ => divide(&sockets, threads, &address)?.swap_remove(0),
+    };
+    Ok((address, listeners))
 }
 
 /// Reason to refuse the sockets of the service manager.
@@ -298,7 +312,7 @@ fn listening(fd: OwnedFd) -> io::Result<(Socket, Listen)> {
     Ok((socket, listen))
 }
 
-pub fn address_of(socket: &Socket, kind: ListenerKind) -> io::Result<Listen> {
+fn address_of(socket: &Socket, kind: ListenerKind) -> io::Result<Listen> {
     let refuse = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, why);
     let address = socket.local_addr()?;
     Ok(match (socket.domain()?, address.as_socket()) {

@@ -72,8 +72,15 @@ impl<W: Waiter> Waiters<W> {
         }
     }
 
-    /// Puts a request that has left the queue in front of all others.
+    /// Puts a request that has left the queue in front of all others. Its client's next request loses
+    /// the turn that it got meanwhile.
     pub(crate) fn push_front(&mut self, request: W) {
+        let client = request.client();
+        let next = self.requests.iter().take(self.turns).position(|one| one.client() == client);
+        if let Some(next) = next.and_then(|next| self.requests.remove(next)) {
+            self.turns -= 1;
+            self.requests.insert(self.turns, next);
+        }
         self.requests.push_front(request);
         self.turns += 1;
     }
@@ -251,6 +258,18 @@ mod tests {
     }
 
     #[test]
+    fn a_request_that_comes_back_takes_the_turn_of_the_next_one() {
+        let mut queue = Queue::default();
+        for client in [1, 1, 1] {
+            queue.push(client);
+        }
+        let first = queue.waiters.remove(0).unwrap();
+        queue.waiters.push_front(first);
+        queue.push(2);
+        assert_eq!(queue.clients(), [1, 2, 1, 1]);
+    }
+
+    #[test]
     fn newcomers_do_not_hold_up_a_turn() {
         let mut queue = Queue::default();
         queue.push(1);
@@ -295,6 +314,11 @@ mod tests {
                     let number = queue.push(client);
                     waiting.entry(client).or_default().push_back(number);
                     overtaken.entry(client).or_default();
+                } else if random.u32(..4) == 0 {
+                    // A worker gives back the requests that it has not begun.
+                    let count = random.usize(..4);
+                    let taken: Vec<_> = (0..count).map_while(|_| queue.waiters.remove(0)).collect();
+                    taken.into_iter().rev().for_each(|one| queue.waiters.push_front(one));
                 } else if random.u32(..4) == 0 {
                     // A client leaves.
                     let own = waiting.get_mut(&client).and_then(VecDeque::pop_front);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::effect::no_effect;
 use super::path::{in_directory, socket};
 use super::tls::backend_tls;
-use super::value::{is_token, no_control, optional_time, size, text, within};
+use super::value::{host_and_port, is_token, no_control, optional_time, size, text, within};
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, File, TextOr};
@@ -221,19 +221,6 @@ fn collector(typed: &At<String>) -> Resolution<(String, String, bool)> {
     };
     let path = if matches!(path, "" | "/") { TRACES_PATH } else { path };
     Ok((host, path.to_owned(), is_https))
-}
-
-/// Returns true if the text is a host name or an address, with a port.
-pub(super) fn host_and_port(text: &str) -> bool {
-    let Some((host, port)) = text.rsplit_once(':') else { return false };
-    let digits = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
-    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    let is_host = match inner {
-        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
-        None => !host.is_empty() && host.bytes().all(is_name),
-    };
-    digits && port.parse::<u16>().is_ok_and(|port| port > 0) && is_host
 }
 
 /// Returns the log service that the text names. Returns `None` if the text names no log service.

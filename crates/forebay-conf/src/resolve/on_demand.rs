@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use super::effect::no_effect;
 use super::limit::parse_rate;
-use super::log::host_and_port;
 use super::path::file;
-use super::value::{required, text, time_above_zero, within};
+use super::value::{host_and_port, required, text, time_above_zero, within};
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, Table};

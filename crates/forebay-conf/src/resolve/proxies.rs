@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::log::host_and_port;
 use super::path::path;
 use super::peer;
-use super::value::text;
+use super::value::{host_and_port, text};
 use super::{Context, Resolution};
 use crate::error::{Problem, advice, reason};
 use crate::file::At;

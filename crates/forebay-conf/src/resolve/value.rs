@@ -11,6 +11,19 @@ use crate::error::Problem;
 use crate::file::{At, Size, Time};
 use crate::{parse_duration, parse_size};
 
+/// Returns true if the text is a host name or an address, with a port.
+pub(super) fn host_and_port(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else { return false };
+    let digits = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let is_host = match inner {
+        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => !host.is_empty() && host.bytes().all(is_name),
+    };
+    digits && port.parse::<u16>().is_ok_and(|port| port > 0) && is_host
+}
+
 pub(super) fn time(typed: &Option<Time>, default: Duration) -> Resolution<Duration> {
     Ok(optional_time(typed)?.unwrap_or(default))
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use forebay_conf::{Action, Address, HttpVersion, Plan, Scheme};
 use forebay_net::log::ErrorLog;
+use forebay_net::tls::Alpn;
 use forebay_origin::apps::definition::limits;
 use forebay_origin::mirror::MirrorState;
 use forebay_upstream::{Endpoint, Group, HealthCheck, Names, Permits, Tallies};
 use forebay_workers::{LaunchSpec, Launcher};
 use tokio::sync::Semaphore;
 
-use super::tables::{alpn, host_of_url};
 use super::{BuildError, Origins};
 use crate::tls::SiteTls;
 
@@ -256,5 +256,22 @@ pub(super) fn names(plan: &Plan, errors: &ErrorLog, previous: Option<&Arc<Names>
     match previous.filter(|names| names.uses(servers)) {
         Some(names) => names.clone(),
         None => Names::new(servers, errors),
+    }
+}
+
+/// Returns the host name in the URL of a backend. The certificate of the backend must contain this
+/// name.
+pub(super) fn host_of_url(to: &forebay_conf::Backend) -> String {
+    let host = to.authority.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
+    host.map_or(&*to.authority, |(host, _)| host).to_owned()
+}
+
+/// The HTTP versions to offer to a backend with TLS.
+pub(super) fn alpn(to: &forebay_conf::Backend) -> Alpn {
+    match to.version {
+        _ if to.scheme == Scheme::Stream => Alpn::None,
+        HttpVersion::Http11 => Alpn::Http11,
+        HttpVersion::Http2 => Alpn::Http2,
+        HttpVersion::Negotiated => Alpn::Any,
     }
 }

@@ -5,10 +5,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_conf::{Action, Address, ErrorPages, HttpVersion, Jwt, Listen, Scheme};
+use forebay_conf::{Action, Address, ErrorPages, Jwt, Listen};
 use forebay_net::request_fields::RequestFields;
 use forebay_net::thread::Thread;
-use forebay_net::tls::Alpn;
 use forebay_origin::access::{ForwardAuth, GateState, Guarded};
 use forebay_origin::cache::{CachedOrigin, ChangingOrigin, RequestTraits, SiteReplies};
 use forebay_origin::files::{FileResolver, Files, ScriptRoutes};
@@ -35,7 +34,7 @@ use forebay_upstream::{Backend, BackendOptions, IdlePools, Upstream};
 use tokio::sync::Semaphore;
 
 use super::labels::name_of_site;
-use super::shared::{Shared, SharedUpstream};
+use super::shared::{Shared, SharedUpstream, alpn, host_of_url};
 use super::{Origins, by_https, replies, slashes, trust};
 
 /// Idle limit of a connection to an HTTP backend.
@@ -422,23 +421,6 @@ pub(super) struct Pools {
 fn is_found_at(site: &forebay_conf::Site, address: &Listen) -> bool {
     let is_beside = |listen: &Listen| listen.beside_for_http3().as_ref() == Some(address);
     site.listen.contains(address) || site.listen.iter().any(is_beside)
-}
-
-/// Returns the host name in the URL of a backend. The certificate of the backend must contain this
-/// name.
-pub(super) fn host_of_url(to: &forebay_conf::Backend) -> String {
-    let host = to.authority.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
-    host.map_or(&*to.authority, |(host, _)| host).to_owned()
-}
-
-/// The HTTP versions to offer to a backend with TLS.
-pub(super) fn alpn(to: &forebay_conf::Backend) -> Alpn {
-    match to.version {
-        _ if to.scheme == Scheme::Stream => Alpn::None,
-        HttpVersion::Http11 => Alpn::Http11,
-        HttpVersion::Http2 => Alpn::Http2,
-        HttpVersion::Negotiated => Alpn::Any,
-    }
 }
 
 fn pages(pages: &ErrorPages) -> Option<Rc<ErrorPages>> {

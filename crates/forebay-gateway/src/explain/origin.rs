@@ -91,27 +91,28 @@ pub(super) fn origin(
         Action::App(name) => {
             let app = &plan.apps[name];
             let person = person_of(&plan.server, app.user.as_deref(), app.group.as_deref());
-            let (script, variables, runner) = match Target::of(app, route) {
+            let (script, variables, runner, is_process) = match Target::of(app, route) {
                 Target::Scripts(scripts) => {
                     let (script, mut variables) = find_script(&scripts, request)?;
                     replace(&mut variables, &env_of_requests(app));
-                    let runner = runner(name, app, &script, person.as_ref())?;
-                    (script, variables, runner)
+                    let (runner, is_process) = runner(name, app, &script)?;
+                    (script, variables, runner, is_process)
                 }
                 Target::Mount(mount) => {
                     let (file, mut variables) = mounted(mount, request);
                     replace(&mut variables, &env_of_requests(app));
-                    (file, variables, format!("a worker of [app.{name}]"))
+                    (file, variables, format!("a worker of [app.{name}]"), false)
                 }
             };
             text.item("origin", format!("app {name}: {runner}").as_bytes());
             text.item("script", script.as_os_str().as_bytes());
-            if let Some(refused) = person.and_then(|person| person.refusal(&script, Right::Read)) {
+            let refusal = person.as_ref().and_then(|one| one.refusal(&script, Right::Read));
+            if let Some(refused) = refusal {
                 text.item("refused", refused.message.as_bytes());
             }
             append(text, "variables", variables);
             environment(app, text);
-            Ok(())
+            if is_process { check_run(&script, person.as_ref()) } else { Ok(()) }
         }
         Action::Respond(respond) => {
             let said = format!("a fixed reply: {} ({})", respond.status, respond.content_type);
@@ -201,21 +202,19 @@ fn environment(app: &App, text: &mut Explanation) {
 }
 
 /// Returns a text that names the kind of process that runs an application's script, and says why.
+/// Also returns true if the process runs the script itself, not an interpreter that reads it.
 /// Returns a fault if no process may run the script.
-fn runner(name: &str, app: &App, script: &Path, person: Option<&Person>) -> Result<String, Fault> {
+fn runner(name: &str, app: &App, script: &Path) -> Result<(String, bool), Fault> {
     let Ok(Definition::Scripts(spec)) = definition(name, app) else {
-        return Ok(format!("a worker of [app.{name}]"));
+        return Ok((format!("a worker of [app.{name}]"), false));
     };
     let language = Languages::default().of(script);
     let line = first_line(script).map(|line| format!(", as its first line is {line:?}"));
     let line = line.unwrap_or_default();
     match spec.warm.runner(script, &language) {
-        Runner::Perl => Ok(format!("a worker of [app.{name}] for Perl{line}")),
-        Runner::Python => Ok(format!("a worker of [app.{name}] for Python{line}")),
-        Runner::Process => {
-            check_run(script, person)?;
-            Ok(format!("a process for the request{line}"))
-        }
+        Runner::Perl => Ok((format!("a worker of [app.{name}] for Perl{line}"), false)),
+        Runner::Python => Ok((format!("a worker of [app.{name}] for Python{line}"), false)),
+        Runner::Process => Ok((format!("a process for the request{line}"), true)),
         Runner::Nobody => Err(unmarked(script)),
     }
 }
@@ -288,7 +287,6 @@ fn script_of_cgi(
     };
     text.item("origin", b"cgi: a process for the request");
     text.item("script", script.as_os_str().as_bytes());
-    check_run(&script, person)?;
     for name in PASSED {
         if let Some(value) = std::env::var_os(name) {
             variables.variable(name.as_bytes(), value.as_bytes());
@@ -296,7 +294,7 @@ fn script_of_cgi(
     }
     replace(&mut variables, &settings.env);
     append(text, "variables", variables);
-    Ok(())
+    check_run(&script, person)
 }
 
 fn script_of_fastcgi(

@@ -35,7 +35,8 @@ use forebay_process::{Connection, Keeps, RootCommand, RootProcess};
 use super::{
     DESCRIPTORS, Handover, ListenerKind, MESSAGE_LIMIT, SocketCopies, VARIABLE, receive, send,
 };
-use crate::listen::{Opened, Sockets, adopt, open};
+use crate::listen::{Opened, Sockets, open};
+use crate::systemd::adopt;
 
 /// First command-line argument of the process that stays root.
 pub const VERB: &str = "__upgrade";
