@@ -137,10 +137,11 @@ fn scripts_do_not_outlive_a_forebay_that_is_killed() {
     );
     folder.script("cgi/quick", "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nquick'\n");
     let mut forebay = site(folder, SLOW);
+    let (_client, script) = ask_slow(&forebay);
+    // The script writes its file before its thread has noted its group. A thread that answers has.
     for _ in 0..10 {
         assert_eq!(forebay.get("/cgi/quick").text(), "quick");
     }
-    let (_client, script) = ask_slow(&forebay);
     let child = fs::read_to_string(forebay.folder.path().join("child")).unwrap();
     assert!(is_alive(&script) && is_alive(&child));
     forebay.signal(Signal::KILL);

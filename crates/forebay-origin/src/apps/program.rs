@@ -267,6 +267,11 @@ impl ProgramApp {
         };
         let (keeps_alive, idle_time, farewell): (_, _, &[u8]) = match self.options.protocol {
             Protocol::Http(_) | Protocol::Ajp(_) => (true, HTTP_IDLE, &[]),
+            // For Forebay's own host of mono, the close itself is the end: bytes before it would
+            // hide from an application that its client has left.
+            Protocol::Fastcgi(..) if self.options.overloaded_at_its_end => {
+                (false, FASTCGI_IDLE, &[])
+            }
             Protocol::Fastcgi(..) => (false, FASTCGI_IDLE, &FAREWELL),
             Protocol::AppServer(_) => (false, FASTCGI_IDLE, &[]),
         };
