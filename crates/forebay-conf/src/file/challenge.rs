@@ -30,7 +30,7 @@ pub struct Challenge {
     pub verified: Option<At<OneOrMany<Crawler>>>,
     /// Clients that are never asked: addresses and networks, and lists of them as in
     /// `trusted_proxies`, also as the JSON that search engines publish, such as
-    /// "https://developers.google.com/static/search/apis/ipranges/googlebot.json". Default: none.
+    /// `https://developers.google.com/static/search/apis/ipranges/googlebot.json`. Default: none.
     pub exempt: Option<At<OneOrMany<String>>>,
     /// Also asks for paths of feeds, which end in ".rss", ".atom", "/feed", "/rss" or "/atom".
     /// Default: false, because feed readers cannot answer.
