@@ -591,9 +591,8 @@ fn seconds(time: SystemTime) -> u64 {
 
 const STATES: [&str; 4] = ["starting", "idle", "busy", "ending"];
 
-/// Appends the metrics of each application. Process ids are not used as labels, because their
-/// number is unbounded.
-fn proof_json(proof: &ProofRow) -> serde_json::Value {
+/// Returns a proof as `/status.json` and `forebay prove --json` show it.
+pub fn proof_json(proof: &ProofRow) -> serde_json::Value {
     let finding = proof.finding.as_ref().map(|finding| {
         json!({
             "variable": finding.variable, "why": finding.why, "place": finding.place,
@@ -607,6 +606,8 @@ fn proof_json(proof: &ProofRow) -> serde_json::Value {
     })
 }
 
+/// Appends the metrics of each application. Process ids are not used as labels, because their
+/// number is unbounded.
 fn append_apps(out: &mut String, apps: &[AppStatus]) {
     let names: Vec<String> = apps.iter().map(|app| label(&app.name)).collect();
     metrics::WORKERS.begin(out);

@@ -25,6 +25,7 @@ pub use difference::Difference;
 pub use directories::make_directories;
 pub use explain::{Answer, Question, QuestionError, explain, find_answer};
 pub use fleet::check_store;
+pub use forebay_origin::apps::running::proof_row;
 pub use overrides::Overrides;
 pub use separation::start_helper;
 pub use start::{AppStart, try_starts};

@@ -21,6 +21,7 @@ mod test_server;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use forebay_net::handover::launcher::{LISTEN_VERB, READ_VERB};
 use forebay_net::sys::keep_from_programs;
 
 /// A front server for web applications of any age, with a tool to measure it.
@@ -79,18 +80,15 @@ fn main() -> ExitCode {
         Some(verb) if verb == forebay_net::handover::launcher::VERB => {
             return forebay_net::handover::launcher::launch_successors(arguments);
         }
-        Some(verb) if verb == forebay_net::handover::launcher::READ_VERB => {
+        Some(verb) if verb == READ_VERB || verb == LISTEN_VERB => {
             let arguments = std::iter::once("forebay".into()).chain(arguments);
-            return match Cli::try_parse_from(arguments) {
-                Ok(Cli { verb: Verb::Serve(args) }) => serve::read_for_reload(&args),
-                _ => ExitCode::FAILURE,
+            let Ok(Cli { verb: Verb::Serve(args) }) = Cli::try_parse_from(arguments) else {
+                return ExitCode::FAILURE;
             };
-        }
-        Some(verb) if verb == forebay_net::handover::launcher::LISTEN_VERB => {
-            let arguments = std::iter::once("forebay".into()).chain(arguments);
-            return match Cli::try_parse_from(arguments) {
-                Ok(Cli { verb: Verb::Serve(args) }) => serve::listen_for_reload(&args),
-                _ => ExitCode::FAILURE,
+            return if verb == READ_VERB {
+                serve::read_for_reload(&args)
+            } else {
+                serve::listen_for_reload(&args)
             };
         }
         _ => {}

@@ -8,10 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use forebay_admin::proof_json;
+use forebay_gateway::proof_row;
 use forebay_load::{Part, Url, parse_requests, read_replay};
 use forebay_workers::{
     App, AppSpec, Body, Kind, LeaseEvent, PROOF, PerlMode, Proof, PythonMode, Verdict, Workers,
 };
+use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use crate::ctl::proof_text;
@@ -142,7 +145,7 @@ impl ScriptRequest {
     fn new(path: &Path, part: Part) -> Option<ScriptRequest> {
         let target = part.url.target();
         let (encoded, query) = target.split_once('?').unwrap_or((target, ""));
-        let decoded = String::from_utf8(percent_decode(encoded)).ok()?;
+        let decoded = percent_decode_str(encoded).decode_utf8().ok()?.into_owned();
         let (script, name, info) = if path.is_dir() {
             let below = decoded.trim_start_matches('/');
             let ends = below.match_indices('/').map(|(at, _)| at).chain([below.len()]);
@@ -205,18 +208,6 @@ impl ScriptRequest {
     }
 }
 
-fn percent_decode(text: &str) -> Vec<u8> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        let hex = tail.get(..2).and_then(|hex| str::from_utf8(hex).ok());
-        let byte = hex.filter(|_| *first == b'%').and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        out.push(byte.unwrap_or(*first));
-        rest = if byte.is_some() { &tail[2..] } else { tail };
-    }
-    out
-}
-
 /// Returns the outcome of one script, as `forebay ctl proofs --json` shows it.
 async fn prove_script(
     args: &ProveArgs,
@@ -243,7 +234,7 @@ async fn prove_script(
     // All reports have arrived when the worker has ended.
     app.shutdown(REPORT).await;
     let mut outcome = match app.proofs().pop() {
-        Some(proof) => outcome(proof),
+        Some(proof) => proof_json(&proof_row(proof)),
         None => json!({
             "script": script, "state": "refused", "finding": {
                 "variable": "the script",
@@ -255,25 +246,6 @@ async fn prove_script(
     };
     outcome["failed_requests"] = failed.into();
     Ok(outcome)
-}
-
-fn outcome(proof: Proof) -> Value {
-    let (state, finding) = match proof.verdict {
-        Verdict::Proving => ("proving", Value::Null),
-        Verdict::Proved => ("proved", Value::Null),
-        Verdict::Refused(finding) => (
-            "refused",
-            json!({
-                "variable": finding.variable, "why": finding.why, "place": finding.place,
-                "values": finding.values, "cure": finding.cure,
-            }),
-        ),
-    };
-    json!({
-        "script": proof.script, "state": state, "requests": proof.requests,
-        "needed": proof.needed, "inputs": proof.inputs, "checks": proof.checks,
-        "harmless": proof.harmless, "comparison_us": proof.micros, "finding": finding,
-    })
 }
 
 fn start(args: &ProveArgs, script: &Path) -> Result<App, String> {

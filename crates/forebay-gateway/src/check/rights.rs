@@ -194,7 +194,9 @@ pub(super) fn unreadable(name: &str, app: &App, person: &Person) -> Option<Start
             (&["module"], listed.into_iter().chain(module_files(module, dir)).collect())
         }
         AppKind::Psgi { file } | AppKind::Rack { file, .. } => (&["file"], vec![file.clone()]),
-        AppKind::ModPerl { preload, .. } | AppKind::PerlCgi { preload, .. } => {
+        AppKind::ModPerl { preload, .. }
+        | AppKind::PerlCgi { preload, .. }
+        | AppKind::CgiBin { preload, .. } => {
             let files = preload.iter().filter(|item| item.starts_with('/'));
             (&["preload"], files.map(PathBuf::from).collect())
         }

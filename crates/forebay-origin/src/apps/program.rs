@@ -52,8 +52,9 @@ pub struct ProgramOptions {
     pub protocol: Protocol,
     /// Maximum time without output of a process during a request.
     pub silence: Duration,
-    /// True for programs whose processes answer OVERLOADED when they are about to end.
-    pub overloaded_at_its_end: bool,
+    /// True for Forebay's own host of mono. Its processes answer OVERLOADED when they are about to
+    /// end, and take the close of a connection as the leave of the client.
+    pub is_mono_host: bool,
     /// Names the client of a request that waits for a process.
     pub fair: conf::Template,
 }
@@ -234,7 +235,7 @@ impl ProgramApp {
     fn report_fault(&self, permit: &Permit, fault: Fault) -> Fault {
         match (fault.side, fault.status, fault.retry) {
             (Side::Backend, 502, Retry::Yes) => permit.was_refused(),
-            (Side::Backend, 503, Retry::Yes) if self.options.overloaded_at_its_end => {
+            (Side::Backend, 503, Retry::Yes) if self.options.is_mono_host => {
                 permit.leaves();
             }
             (Side::Backend, 504, _) => permit.was_silent(self.options.silence),
@@ -269,9 +270,7 @@ impl ProgramApp {
             Protocol::Http(_) | Protocol::Ajp(_) => (true, HTTP_IDLE, &[]),
             // For Forebay's own host of mono, the close itself is the end: bytes before it would
             // hide from an application that its client has left.
-            Protocol::Fastcgi(..) if self.options.overloaded_at_its_end => {
-                (false, FASTCGI_IDLE, &[])
-            }
+            Protocol::Fastcgi(..) if self.options.is_mono_host => (false, FASTCGI_IDLE, &[]),
             Protocol::Fastcgi(..) => (false, FASTCGI_IDLE, &FAREWELL),
             Protocol::AppServer(_) => (false, FASTCGI_IDLE, &[]),
         };

@@ -234,7 +234,8 @@ impl RunningApp {
     }
 }
 
-fn proof_row(proof: Proof) -> ProofRow {
+/// Returns a proof as the administrator sees it.
+pub fn proof_row(proof: Proof) -> ProofRow {
     let (state, finding) = match proof.verdict {
         Verdict::Proving => ("proving", None),
         Verdict::Proved => ("proved", None),
@@ -347,7 +348,7 @@ pub fn program_options(plan: &conf::App) -> ProgramOptions {
     ProgramOptions {
         protocol,
         silence: plan.request_timeout,
-        overloaded_at_its_end: matches!(plan.kind, conf::AppKind::Mono { .. }),
+        is_mono_host: matches!(plan.kind, conf::AppKind::Mono { .. }),
         fair: plan.fair.clone(),
     }
 }

@@ -204,6 +204,16 @@ fn what_the_serving_user_is_refused_is_said() {
         ("", app("kind = \"mono\"\ndir = \"private\""), "nobody may not enter "),
         (
             "",
+            app("kind = \"perl-cgi\"\ndir = \"open\"\npreload = [\"open/config.ru\"]"),
+            "open/config.ru",
+        ),
+        (
+            "",
+            app("kind = \"cgi-bin\"\ndir = \"open\"\npreload = [\"open/config.ru\"]"),
+            "open/config.ru",
+        ),
+        (
+            "",
             "[[site.route]]\nmaintenance = { page = \"open/gunicorn\", while_exists = \"private/closed\" }\n\
              respond = \"a\"\n"
                 .to_owned(),
