@@ -79,9 +79,26 @@ impl ConfError {
         self.render(GraphicalTheme::none())
     }
 
-    /// Returns the message of each problem, without position and help.
+    /// The message of each problem, without position and help.
     pub fn messages(&self) -> impl Iterator<Item = &str> {
         self.problems.iter().map(|problem| problem.0.message.as_str())
+    }
+
+    /// The labels of each problem, with the line and the columns that each is about, and the help
+    /// without line breaks.
+    pub fn labels(&self) -> impl Iterator<Item = (Vec<Label<'_>>, String)> {
+        self.problems.iter().map(|Problem(details)| {
+            let main = (&details.span, details.label.as_str());
+            let also = details.also.as_ref().map(|(span, label)| (span, label.as_str()));
+            let mut labels = Vec::new();
+            for (span, text) in std::iter::once(main).chain(also) {
+                if let Some(source) = &details.source {
+                    let (line, columns) = source.place(span);
+                    labels.push(Label { line, columns, text });
+                }
+            }
+            (labels, details.help.as_deref().unwrap_or_default().replace('\n', " "))
+        })
     }
 
     /// Returns all problems as text. Problems after the first `MOST_SHOWN` are only counted.
@@ -126,6 +143,13 @@ impl fmt::Debug for ConfError {
 }
 
 impl std::error::Error for ConfError {}
+
+/// A text about some columns of a line. Both count from 1.
+pub struct Label<'a> {
+    pub line: usize,
+    pub columns: Range<usize>,
+    pub text: &'a str,
+}
 
 /// A problem. The details are boxed, because every `Result` of this crate can contain a problem.
 #[derive(Clone, Debug)]

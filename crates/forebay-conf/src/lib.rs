@@ -32,7 +32,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use duration::{LONGEST, parse_duration};
-pub use error::{ConfError, advice};
+pub use error::{ConfError, Label, advice};
 pub use file::schema;
 pub use finding::Finding;
 pub use inputs::{certificate_files, host_directories, inputs};

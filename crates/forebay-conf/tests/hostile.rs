@@ -1,6 +1,9 @@
 //! Any input gives a plan or an error. Nothing panics, and errors contain no control characters.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+#[allow(dead_code)] // The test `golden` uses the rest.
+mod case;
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -83,7 +86,7 @@ proptest! {
 }
 
 fn check(text: &str) {
-    if let Err(error) = forebay_conf::parse(text, "hostile.toml", &base()) {
+    if let Err(error) = forebay_conf::parse(text, "hostile.toml", &case::base()) {
         let shown = error.plain();
         // An edit may write a pattern of `include` that matches other files, which have mistakes.
         let has_place = ["hostile.toml:", ".inc:"].iter().any(|file| shown.contains(file));
@@ -99,16 +102,8 @@ fn check_shown(shown: &str) {
     assert!(shown.lines().all(|line| line.chars().count() < 1000), "{shown:.2000}");
 }
 
-fn base() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/base")
-}
-
 fn golden() -> Vec<String> {
-    let entries = std::fs::read_dir(base().parent().unwrap()).unwrap();
-    let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
-    paths.sort();
-    paths.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect()
+    case::files().iter().flat_map(|(_, cases)| cases).map(case::Case::text).collect()
 }
 
 /// A change to a text, at positions given as fractions of its length.

@@ -96,6 +96,26 @@ fn files_that_cannot_be_read_say_why() {
 }
 
 #[test]
+fn a_byte_order_mark_and_carriage_returns_do_not_move_positions() {
+    let text = "[[site]]\nlisten = 8080\n[[site.route]]\nfiles = \"missing\"\n";
+    for text in [format!("\u{feff}{text}"), text.replace('\n', "\r\n")] {
+        let parsed = forebay_conf::parse(&text, "site.toml", Path::new("/"));
+        assert_says(parsed, &["site.toml:4:9", "\n   :         ^^^^|^^^^\n"]);
+    }
+}
+
+#[test]
+fn ten_problems_are_shown_and_others_counted() {
+    let routes: String = (0..12)
+        .map(|at| format!("[[site.route]]\npath = \"/{at}\"\nfiles = \"missing-{at}\"\n"))
+        .collect();
+    let text = format!("[server]\nthreads = 0\n[[site]]\nlisten = \"nowhere\"\n{routes}");
+    let parsed = forebay_conf::parse(&text, "site.toml", Path::new("/"));
+    assert_eq!(parsed.as_ref().unwrap_err().messages().count(), 14);
+    assert_says(parsed, &["0 is too small", "missing-7", "\n... and 4 more\n"]);
+}
+
+#[test]
 fn a_file_with_many_routes_is_read() {
     let mut text = String::from("[[site]]\nlisten = 8080\n");
     for number in 0..3000 {

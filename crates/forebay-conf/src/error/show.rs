@@ -62,6 +62,14 @@ impl Excerpt {
         Self { name: visible(name), text: blank(text) }
     }
 
+    /// The line of the span's start, and its columns, which count from 1.
+    pub fn place(&self, span: &Range<usize>) -> (usize, Range<usize>) {
+        let line = line_start(self.text.as_bytes(), span.start);
+        let column = 1 + self.text[line..span.start].chars().count();
+        let width = self.text[span.clone()].chars().count();
+        (1 + self.text[..line].matches('\n').count(), column..column + width)
+    }
+
     /// Returns the byte range of the span's lines, with `before` lines before them and `after`
     /// lines after them.
     fn lines(&self, span: &SourceSpan, before: usize, after: usize) -> Range<usize> {
