@@ -74,6 +74,8 @@ check:
 	scripts/check-links
 	scripts/check-subjects
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy --package forebay --no-default-features --features serve --locked -- -D warnings
+	cargo clippy --package forebay --no-default-features --features bench,import --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items --locked
 	cargo build --package forebay --locked
 	scripts/reference "$${CARGO_TARGET_DIR:-target}"/debug/forebay --check

@@ -7,6 +7,7 @@ pub mod export;
 mod find_rate;
 mod form;
 mod format;
+#[cfg(feature = "tui")]
 mod live;
 pub mod number;
 mod progress;
@@ -291,6 +292,20 @@ enum Spread {
 
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 const DEFAULT_CONNECTIONS: usize = 10;
+
+/// The live view of a program that was built without one.
+#[cfg(not(feature = "tui"))]
+mod live {
+    use forebay_load::{Control, Spec};
+
+    pub fn obstacle() -> Option<&'static str> {
+        Some("this program was built without `tui`")
+    }
+
+    pub fn watch<T>(_: &Spec, _: &Control, load: impl FnOnce() -> T) -> std::io::Result<T> {
+        Ok(load())
+    }
+}
 
 pub fn run(args: &BenchArgs) -> ExitCode {
     let checked = || args.check_files().and_then(|()| args.start_at.map_or(Ok(()), start::check));

@@ -1,26 +1,37 @@
 //! The `forebay` command: subcommands, and exit codes that they share.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "bench")]
 mod bench;
 mod body_file;
 mod check;
+#[cfg(feature = "compare")]
 mod compare;
+#[cfg(feature = "manual")]
 mod completions;
 mod ctl;
 mod doctor;
 mod explain;
+#[cfg(feature = "import")]
 mod import;
+#[cfg(feature = "import")]
 mod init;
+#[cfg(feature = "bench")]
 mod junit;
+#[cfg(feature = "manual")]
 mod man;
+#[cfg(feature = "bench")]
 mod merge;
+#[cfg(feature = "bench")]
 mod prove;
 mod serve;
 mod test_server;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+#[cfg(feature = "manual")]
+use clap::CommandFactory;
+use clap::{Parser, Subcommand};
 use forebay_net::handover::launcher::{LISTEN_VERB, READ_VERB};
 use forebay_net::sys::keep_from_programs;
 
@@ -37,17 +48,37 @@ enum Verb {
     Serve(serve::ServeArgs),
     Check(check::CheckArgs),
     Explain(explain::ExplainArgs),
+    #[cfg(feature = "bench")]
     Prove(prove::ProveArgs),
     Ctl(ctl::CtlArgs),
+    #[cfg(feature = "import")]
     Import(import::ImportArgs),
+    #[cfg(feature = "bench")]
     Bench(Box<bench::BenchArgs>),
+    #[cfg(feature = "bench")]
     Merge(merge::MergeArgs),
+    #[cfg(feature = "compare")]
     Compare(compare::CompareArgs),
+    #[cfg(feature = "import")]
     Init(init::InitArgs),
     Doctor(doctor::DoctorArgs),
+    #[cfg(feature = "manual")]
     Man(man::ManArgs),
+    #[cfg(feature = "manual")]
     Completions(completions::CompletionsArgs),
 }
+
+/// The features that this program was built without, and their subcommands.
+const LEFT_OUT: &[(&str, &[&str])] = &[
+    #[cfg(not(feature = "bench"))]
+    ("bench", &["bench", "merge", "prove"]),
+    #[cfg(not(feature = "compare"))]
+    ("compare", &["compare"]),
+    #[cfg(not(feature = "import"))]
+    ("import", &["import", "init"]),
+    #[cfg(not(feature = "manual"))]
+    ("manual", &["man", "completions"]),
+];
 
 /// Exit code if a server could not be started or reached, or if output could not be written.
 const CANNOT_WRITE: u8 = 3;
@@ -73,6 +104,7 @@ fn main() -> ExitCode {
             print!("{}", forebay_admin::metrics_json());
             return ExitCode::SUCCESS;
         }
+        #[cfg(feature = "compare")]
         Some(verb) if verb == "__keeper" => return forebay_lab::keeper::keep(),
         Some(verb) if verb == forebay_net::log_opener::VERB => {
             return forebay_net::log_opener::open_log(arguments);
@@ -91,7 +123,17 @@ fn main() -> ExitCode {
                 serve::listen_for_reload(&args)
             };
         }
-        _ => {}
+        Some(verb) => {
+            let left_out = LEFT_OUT.iter().find(|(_, verbs)| verbs.iter().any(|v| verb == *v));
+            if let Some((feature, _)) = left_out {
+                eprintln!(
+                    "forebay: this program was built without `{feature}`: build it with \
+                     `cargo build --release --features {feature}`, or install a package, which has all"
+                );
+                return ExitCode::from(2);
+            }
+        }
+        None => {}
     }
     let verb = Cli::parse().verb;
     if !matches!(verb, Verb::Serve(_)) {
@@ -103,15 +145,23 @@ fn main() -> ExitCode {
         Verb::Serve(args) => serve::run(args),
         Verb::Check(args) => check::run(args),
         Verb::Explain(args) => explain::run(args),
+        #[cfg(feature = "bench")]
         Verb::Prove(args) => prove::run(&args),
         Verb::Ctl(args) => ctl::run(&args),
+        #[cfg(feature = "import")]
         Verb::Import(args) => import::run(&args),
+        #[cfg(feature = "bench")]
         Verb::Bench(args) => bench::run(&args),
+        #[cfg(feature = "bench")]
         Verb::Merge(args) => merge::run(&args),
+        #[cfg(feature = "compare")]
         Verb::Compare(args) => compare::run(args),
+        #[cfg(feature = "import")]
         Verb::Init(args) => init::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
+        #[cfg(feature = "manual")]
         Verb::Man(args) => man::run(&args, Cli::command()),
+        #[cfg(feature = "manual")]
         Verb::Completions(args) => completions::run(&args, Cli::command()),
     }
 }
