@@ -1,7 +1,7 @@
 //! Subcommand `forebay ctl`: shows and changes a running server through its `admin` address.
 
 pub mod client;
-mod shown;
+pub mod shown;
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -239,16 +239,6 @@ fn signal(pid: i32, config: Option<&Path>) -> Result<String, (u8, String)> {
     Ok("sent SIGHUP; the outcome is in the log. To see it here, add admin = \
         \"unix:/run/forebay/admin.sock\" to [server], and restart\n"
         .to_owned())
-}
-
-/// Returns the state of a script in mode `prove` as text.
-pub fn proof_text(proof: &Value) -> String {
-    shown::proof_text(proof)
-}
-
-/// Returns the difference in a server's answer as text.
-pub fn difference_text(answer: &Value) -> String {
-    shown::difference(answer)
 }
 
 /// Reads a file, or standard input for `-`.

@@ -17,7 +17,7 @@ use forebay_workers::{
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
-use crate::ctl::proof_text;
+use crate::ctl::shown::proof_text;
 
 /// Exit codes: a script is not proved, and wrong usage or a script that cannot be started.
 const NOT_PROVED: u8 = 1;

@@ -38,5 +38,5 @@ pub fn with(running: &str, plan: &Plan) -> Result<String, (u8, String)> {
         let why = parsed["error"].as_str().unwrap_or("the server refuses");
         return Err((WRONG, why.to_owned()));
     }
-    Ok(crate::ctl::difference_text(&parsed))
+    Ok(crate::ctl::shown::difference(&parsed))
 }
