@@ -33,6 +33,9 @@ HOP_BY_HOP = frozenset(
 FIELD_NAMES = {}
 # Statuses that have passed the check; true if the reply has no body.
 STATUSES = {}
+# Heads that have passed the checks, by status and fields: lines, Content-Length, true without a body.
+HEADS = {}
+LONGEST_HEAD = 1024
 MOST_NAMES = 256
 # Environments that are kept, by their bytes. Clients that poll send the same request each time.
 MOST_KEPT = 256
@@ -379,25 +382,14 @@ class Reply:
                 exc_info = None
         elif self.head is not None:
             raise AssertionError('start_response was called twice, without exc_info')
-        is_bare = STATUSES.get(status) if type(status) is str else None
-        if is_bare is None:
-            is_bare = check_status(status)
-        self.size = None
-        head, known = 'Status: ' + status, FIELD_NAMES
-        for name, value in headers:
-            head += '\r\n' + name + ': ' + value
-            is_length = known.get(name)
-            if is_length is None:
-                is_length = check_name(name)
-            if is_length:
-                self.size = int(value)
-        breaks = len(headers)
-        if head.count('\n') != breaks or head.count('\r') != breaks or '\0' in head:
-            raise AssertionError('a line break in the status or in a header field')
+        try:
+            key = status, *headers
+            known = HEADS.get(key)
+        except TypeError:    # fields that are lists
+            key = known = None
+        self.head, self.size, self.is_bare = known or checked_head(status, headers, key)
         self.has_length = self.size is not None
-        self.head = head.encode('latin-1')
-        self.is_bare = is_bare
-        if is_bare:
+        if self.is_bare:
             self.has_body = False
         return self.write
 
@@ -520,6 +512,29 @@ class Reply:
         elif self.has_body and self.size is not None and self.sent < self.size:
             raise AssertionError(
                 'a body of %d bytes, but a Content-Length of %d' % (self.sent, self.size))
+
+
+def checked_head(status, headers, key):
+    """Returns the header lines, the Content-Length or None, and true for a status without a body.
+    Remembers them by `key`, unless it is None."""
+    is_bare = STATUSES.get(status) if type(status) is str else None
+    if is_bare is None:
+        is_bare = check_status(status)
+    size, head = None, 'Status: ' + status
+    for name, value in headers:
+        head += '\r\n' + name + ': ' + value
+        is_length = FIELD_NAMES.get(name)
+        if is_length is None:
+            is_length = check_name(name)
+        if is_length:
+            size = int(value)
+    breaks = len(headers)
+    if head.count('\n') != breaks or head.count('\r') != breaks or '\0' in head:
+        raise AssertionError('a line break in the status or in a header field')
+    known = head.encode('latin-1'), size, is_bare
+    if key is not None and len(head) <= LONGEST_HEAD:
+        remember(HEADS, key, known)
+    return known
 
 
 def check_status(status):
