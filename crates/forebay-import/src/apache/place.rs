@@ -28,11 +28,11 @@ use crate::value::{Table, Value};
 
 /// Returns the routes of a base. A region is a part of the base that has its own sections. The
 /// routes of the regions precede the routes of the whole base. If no region differs from the base,
-/// returns only the routes of the whole base.
+/// returns only the routes of the whole base. `above` are the bases before this one.
 pub fn routes(
     cx: &mut Cx<'_>,
     sections: &Sections<'_>,
-    base: &Base<'_>,
+    (above, base): (&[Base<'_>], &Base<'_>),
     scheme: &str,
 ) -> Vec<DraftRoute> {
     let mut out = Vec::new();
@@ -41,6 +41,14 @@ pub fn routes(
     let mut differs = false;
     for region in regions(sections, base) {
         let Some(matcher) = region_matcher(base, &region.0) else { continue };
+        // With `Alias /perl/`, the handler of `Location /perl/` is not for files of the site's root.
+        let is_taken = above
+            .iter()
+            .any(|base| matches!(base.content, Content::Files) && base.matcher.covers(&matcher));
+        let layers = sections.layers(&region.0, region.1.as_deref());
+        if is_taken && mod_perl::set_handler(&layers).is_some() {
+            continue;
+        }
         let routes = answers(cx, sections, base, &region, matcher, scheme);
         differs |= !is_same(&routes, &own);
         out.extend(routes);

@@ -344,10 +344,10 @@ fn routes(cx: &mut Cx<'_>, sections: &Sections<'_>, scheme: &str) -> Vec<DraftRo
         let target = rewrites::target(directive).to_owned();
         let content = Content::Rule(Box::new(route), target);
         let base = Base { directive, url: "/".into(), matcher, dir: None, content };
-        out.extend(place::routes(cx, sections, &base, scheme));
+        out.extend(place::routes(cx, sections, (&[], &base), scheme));
     }
-    for base in &bases {
-        out.extend(place::routes(cx, sections, base, scheme));
+    for (at, base) in bases.iter().enumerate() {
+        out.extend(place::routes(cx, sections, (&bases[..at], base), scheme));
     }
     out
 }

@@ -303,3 +303,16 @@ fn applications_of_mod_wsgi_become_applications_and_keep_their_rules() {
     let none = translated(Language::Apache, dir.path(), "a.conf", &none);
     assert!(none.toml.contains("The route is closed") && !none.notes.is_empty(), "{}", none.toml);
 }
+
+#[test]
+fn a_location_of_an_alias_is_no_place_of_the_document_root() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("scripts")).unwrap();
+    let dir = dir.path().display();
+    let handler = "SetHandler perl-script\nPerlResponseHandler ModPerl::Registry";
+    let found = host(&format!(
+        "DocumentRoot {dir}\nAlias /perl/ {dir}/scripts/\n<Location /perl/>\n{handler}\n</Location>"
+    ));
+    assert!(found.toml.contains("kind = \"perl-cgi\""), "{}", found.toml);
+    assert!(!found.toml.contains("NOT TRANSLATED"), "{}", found.toml);
+}
