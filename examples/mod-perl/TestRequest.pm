@@ -15,6 +15,7 @@ our @EXPORT = ((map { ($_, "${_}_BODY", "${_}_BODY_ASSERT", "${_}_OK", "${_}_RC"
     'OPTIONS', 'UPLOAD_BODY', 'UPLOAD_BODY_ASSERT');
 our @EXPORT_OK = qw(same_interp_tie same_interp_do same_interp_skip_not_found);
 our ($Module, $Scheme);
+use constant INTERP_KEY => 'X-PerlInterpreter';
 my $agent;
 
 sub hostport { Apache::Test::vars('servername') . ':' . Apache::Test::vars('port') }
@@ -26,6 +27,8 @@ sub scheme { 'http' }
 sub user_agent {
     my (%options) = @_;
     undef $agent if delete $options{reset} || %options;
+    $options{requests_redirectable} = ['GET', 'HEAD', 'POST']
+        if $options{requests_redirectable} && !ref $options{requests_redirectable};
     $agent ||= LWP::UserAgent->new(requests_redirectable => [], %options);
     return $agent;
 }
@@ -49,6 +52,8 @@ sub request {
         else { push @fields, $name => $value }
     }
     my $ua = user_agent();
+    push @fields, Content_Type => 'application/x-www-form-urlencoded'
+        if $method eq 'POST' && !grep { /\Acontent.type\z/i } @fields;
     my $request = HTTP::Request::Common->can($method)->(resolve_url($url), @fields);
     if (defined $own{username}) {
         my $realm = $own{realm} || 'realm';

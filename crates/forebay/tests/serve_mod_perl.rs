@@ -56,21 +56,10 @@ fn an_imported_configuration_answers_the_same() {
     let typed = forebay();
     let expected = answers(&typed.address.into(), ROWS);
     typed.stop();
-    let folder = Folder::new();
-    copy_files(&folder);
-    let dir = folder.path().to_str().unwrap().to_owned();
-    let listen = "127.0.0.1:8080";
-    let conf = format!("Listen {listen}\nServerName localhost\n{}", in_directory(APACHE, &dir));
-    let file = folder.write("apache.conf", conf);
-    let out = Command::new(support::program()).args(["import", "apache"]).arg(file).output();
-    let text = String::from_utf8(out.unwrap().stdout).unwrap();
-    assert!(!text.contains("NOT TRANSLATED"), "{text}");
-    let kind = "kind = \"mod-perl\"";
-    let text = text.replace(listen, "127.0.0.1:0").replace(kind, &format!("{kind}\nworkers = 1"));
-    let imported = serve(folder, &text);
+    let imported = imported(APACHE);
     let answers = answers(&imported.address.into(), ROWS);
     for (row, (ours, expected)) in iter::zip(ROWS.lines(), iter::zip(&answers, &expected)) {
-        assert_eq!(ours, expected, "{row}\n{text}");
+        assert_eq!(ours, expected, "{row}");
     }
     imported.stop();
 }
@@ -238,6 +227,54 @@ fn applications_of_debian_answer_as_under_apache() {
     }
     assert!(ours.iter().any(|answer| answer.contains("secret page")), "{ours:?}");
     assert!(ours.iter().any(|answer| answer.contains(">42<")), "{ours:?}");
+}
+
+/// Apache::ASP, Apache::Gallery and CGI::Application::Dispatch, with the configuration of their
+/// manuals, which Forebay imports.
+#[test]
+fn imported_applications_of_debian_answer_as_under_apache() {
+    let packages =
+        ["libapache-asp-perl", "libapache-gallery-perl", "libcgi-application-dispatch-perl"];
+    if !peer::has(&packages) {
+        return;
+    }
+    let (conf, rows) =
+        (include_str!("mod_perl/imported.conf"), include_str!("mod_perl/imported.txt"));
+    let forebay = imported(conf);
+    let ours = answers(&forebay.address.into(), rows);
+    let log = forebay.output();
+    forebay.stop();
+    let Some(apache) = apache(conf) else { return };
+    let theirs = answers(apache.address(), rows);
+    for (row, (ours, theirs)) in iter::zip(rows.lines(), iter::zip(&ours, &theirs)) {
+        assert_eq!(without_sessions(ours), without_sessions(theirs), "{row}\n{log}");
+    }
+    for text in ["Hello a&lt;b", "a b 4 POST", "page 7, z", "apachegallery"] {
+        assert!(ours.iter().any(|answer| answer.contains(text)), "{text}: {ours:#?}");
+    }
+}
+
+/// Replaces the random names of sessions.
+fn without_sessions(answer: &str) -> String {
+    let mut parts = answer.split("session-id=");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| text + "session-id=" + part.get(32..).unwrap_or(part))
+}
+
+/// Serves what `forebay import apache` makes of a configuration, each application with one process.
+fn imported(conf: &str) -> Forebay {
+    let folder = Folder::new();
+    copy_files(&folder);
+    let dir = folder.path().to_str().unwrap().to_owned();
+    let listen = "127.0.0.1:8080";
+    let conf = format!("Listen {listen}\nServerName localhost\n{}", in_directory(conf, &dir));
+    let file = folder.write("apache.conf", conf);
+    let out = Command::new(support::program()).args(["import", "apache"]).arg(file).output();
+    let text = String::from_utf8(out.unwrap().stdout).unwrap();
+    assert!(!text.contains("NOT TRANSLATED"), "{text}");
+    let kind = "kind = \"mod-perl\"";
+    let text = text.replace(listen, "127.0.0.1:0").replace(kind, &format!("{kind}\nworkers = 1"));
+    serve(folder, &text)
 }
 
 #[test]
@@ -461,7 +498,10 @@ fn copy_files(folder: &Folder) {
     let data = folder.path().join("data");
     fs::create_dir(&data).unwrap();
     fs::set_permissions(&data, fs::Permissions::from_mode(0o777)).unwrap();
-    for dir in ["lib", "docs", "docs/perl", "docs/mason", "docs/private"] {
+    fs::create_dir_all(folder.path().join("docs/pictures")).unwrap();
+    for dir in
+        ["lib", "lib/Dispatched", "docs", "docs/perl", "docs/mason", "docs/private", "docs/asp"]
+    {
         let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mod_perl").join(dir);
         for entry in fs::read_dir(from).unwrap() {
             let entry = entry.unwrap();

@@ -44,7 +44,7 @@ sub merge {
 sub do {
     my ($self, $function, @names) = @_;
     my %wanted = map { ($_ => 1) } @names;
-    $function = \&{ main->can($function) || $function } if !ref $function;
+    $function = \&{ caller->can($function) || main->can($function) || $function } if !ref $function;
     for my $entry (@{ [@{ tied(%$self)->{list} }] }) {
         next if @names && !$wanted{ $entry->[1] };
         last if !$function->(@$entry[1, 2]);

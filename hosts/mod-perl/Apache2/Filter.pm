@@ -8,6 +8,8 @@ use warnings;
 $INC{$_} = __FILE__ for qw(Apache2/FilterRec.pm APR/Brigade.pm APR/Bucket.pm APR/BucketAlloc.pm
     APR/BucketType.pm);
 
+my $TAINT = substr $^X, 0, 0;    # with -T: what is read from a brigade is tainted
+my $MOST_EMPTY = 10_000;    # times that filters of a body may add nothing
 my %inits;    # function of a filter => function that FilterHasInitHandler names
 
 sub MODIFY_CODE_ATTRIBUTES {
@@ -24,7 +26,7 @@ sub MODIFY_CODE_ATTRIBUTES {
 
 sub new {
     my ($class, $r, $handler) = @_;
-    my $self = bless { r => $r, handler => $handler, out => '', seen_eos => 0 }, $class;
+    my $self = bless { r => $r, handler => $handler, out => '', printed => '', seen_eos => 0 }, $class;
     Scalar::Util::weaken($self->{r});
     Forebay::Phases::load($handler) if !$handler->{code};
     if (my $init = $inits{ $handler->{code} }) { $init->($self) }
@@ -34,6 +36,10 @@ sub new {
 sub r { $_[0]{r} }
 sub c { $_[0]{r}->connection }
 sub frec { bless { name => $_[0]{handler}{name} }, 'Apache2::FilterRec' }
+
+# tie *STDOUT, $filter
+sub TIEHANDLE { ref $_[0] ? $_[0] : $_[1] }
+sub PRINT { my $self = shift; $self->print(@_) }
 sub next { bless { before => $_[0] }, 'Forebay::NextFilter' }
 sub remove { $_[0]{is_removed} = 1; return }
 sub ctx { my $self = shift; $self->{ctx} = $_[0] if @_; return $self->{ctx} }
@@ -43,7 +49,8 @@ sub fflush { 0 }
 sub print {
     my $self = shift;
     my $bytes = Apache2::RequestRec::bytes_of(@_);
-    $self->{out} .= $bytes;
+    # What a filter prints follows the brigades that it passes on.
+    $self->{printed} .= $bytes;
     return length $bytes;
 }
 
@@ -53,6 +60,7 @@ sub print {
 sub read {
     my ($self, undef, $length) = @_;
     $length = 8192 if !defined $length;
+    $self->{brigade} ||= Forebay::Filters::pulled($self);
     my $list = $self->{brigade}{list};
     my $got = '';
     while (@$list && length $got < $length) {
@@ -75,11 +83,11 @@ sub Forebay::Filters::run {
         my $brigade = $filter->{brigade} = APR::Brigade->new;
         $brigade->insert_tail(APR::Bucket->new(undef, $data)) if $data ne '';
         $brigade->insert_tail(APR::Bucket::eos_create()) if $is_end;
-        $filter->{out} = '';
+        @$filter{qw(out printed)} = ('', '');
         my $status = $filter->{handler}{code}->($filter, $brigade, 0, 0, length $data);
         die "a filter has returned $status\n" if $status && $status != -1;
         $brigade->flatten(my $rest);
-        $data = $filter->{out} . ($status ? $rest : '');
+        $data = $filter->{out} . $filter->{printed} . ($status ? $rest : '');
     }
     return $data;
 }
@@ -90,12 +98,49 @@ sub Forebay::Filters::of {
     return $r->{$phase} ||= [map { Apache2::Filter->new($r, $_) } @{ Forebay::Phases::handlers_of($r, $phase) }];
 }
 
+# Filters of a body ask the next one for what they change: the first one in the list is asked first.
+# Returns a brigade with what the body has next, after the filters from `$at` on.
+sub Forebay::Filters::pull {
+    my ($r, $filters, $at, @how) = @_;
+    my $brigade = APR::Brigade->new;
+    $at++ while $at < @$filters && $filters->[$at]{is_removed};
+    my $filter = $filters->[$at];
+    if (!$filter) {
+        die delete $r->{input_error} if defined $r->{input_error};
+        my $got = CORE::read($r->{env}{'psgi.input'}, my $part, $how[2] || 8192);
+        $brigade->insert_tail($got ? APR::Bucket->new(undef, $part) : APR::Bucket::eos_create());
+        return $brigade;
+    }
+    local @$filter{qw(below brigade printed seen_eos)} = ([$r, $filters, $at + 1, @how], undef, '', 0);
+    my $status = $filter->{handler}{code}->($filter, $brigade, @how);
+    if ($status && $status == -1) {
+        die "a filter has read, and returned DECLINED\n" if $filter->{brigade};
+        return Forebay::Filters::pulled($filter);
+    }
+    die "a filter has returned $status\n" if $status;
+    $brigade->insert_tail(APR::Bucket->new(undef, $filter->{printed})) if $filter->{printed} ne '';
+    $brigade->insert_tail(APR::Bucket::eos_create()) if $filter->{seen_eos};
+    return $brigade;
+}
+
+# Returns what comes from below a filter of a body.
+sub Forebay::Filters::pulled {
+    my ($filter, @how) = @_;
+    my ($r, $filters, $at, @before) = @{ $filter->{below} };
+    return Forebay::Filters::pull($r, $filters, $at, map { $how[$_] // $before[$_] } 0 .. 2);
+}
+
 # Gives handlers the body as the filters change it.
 sub Forebay::Filters::filter_body {
     my ($r, $filters) = @_;
-    my ($input, $filtered) = ($r->{env}{'psgi.input'}, '');
-    while (CORE::read $input, my $part, 65_536) { $filtered .= Forebay::Filters::run($filters, $part, 0) }
-    $filtered .= Forebay::Filters::run($filters, '', 1);
+    my ($filtered, $empty) = ('', 0);
+    while ($empty < $MOST_EMPTY) {
+        my $list = Forebay::Filters::pull($r, $filters, 0, 0, 0, 8192)->{list};
+        my $data = join '', map { $_->{data} } @$list;
+        $filtered .= $data;
+        last if grep { $_->{is_eos} } @$list;
+        $empty = $data eq '' ? $empty + 1 : 0;
+    }
     open my $changed, '<', \$filtered or die "cannot keep the filtered body: $!\n";
     $r->{env}{'psgi.input'} = $changed;
     *STDIN = *{$changed}{IO};
@@ -118,10 +163,11 @@ sub pass_brigade {
     return 0;
 }
 
+# Adds what comes next of a filter's input, or, after all filters, of the request's body.
 sub get_brigade {
-    my ($self, $brigade) = @_;
-    my $own = $self->{before}{brigade};
-    push @{ $brigade->{list} }, splice @{ $own->{list} } if $own != $brigade;
+    my ($self, $brigade, @how) = @_;
+    my $filter = $self->{before};
+    $brigade->concat($filter ? Forebay::Filters::pulled($filter, @how) : Forebay::Filters::pull($self->{r}, [], 0, @how));
     return 0;
 }
 
@@ -164,12 +210,25 @@ sub concat {
     return;
 }
 
-sub length { my $sum = 0; $sum += CORE::length $_->{data} for @{ $_[0]{list} }; return $sum }
+# Moves a bucket and those after it to a new brigade.
+sub split {
+    my ($self, $bucket) = @_;
+    my $new = __PACKAGE__->new;
+    my $at = $self->position($bucket);
+    push @{ $new->{list} }, map { $_->in($new) } splice @{ $self->{list} }, $at if defined $at;
+    return $new;
+}
+
+sub length { my $sum = 0; $sum += $_->length for @{ $_[0]{list} }; return $sum }
 
 sub flatten {
     my ($self, undef, $length) = @_;
+    if (@_ < 2 || !ref $self) {
+        require Carp;
+        Carp::croak('usage: $bb->flatten($buf, [$wanted])');
+    }
     my $data = join '', map { $_->{data} } @{ $self->{list} };
-    $_[1] = defined $length ? substr $data, 0, $length : $data;
+    $_[1] = (defined $length ? substr $data, 0, $length : $data) . $TAINT;
     return CORE::length $_[1];
 }
 
@@ -183,8 +242,13 @@ package APR::Bucket;
 sub new {
     my (undef, undef, $data, $offset, $length) = @_;
     $data = Apache2::RequestRec::bytes_of($data);
-    $data = substr $data, $offset || 0, defined $length ? $length : CORE::length $data if defined $offset;
-    return bless { data => $data }, 'APR::Bucket';
+    my $all = CORE::length($data) - ($offset ||= 0);
+    if (defined $length && $length > $all) {
+        require Carp;
+        Carp::croak("the length argument can't be bigger than the total buffer length minus offset");
+    }
+    $data = substr $data, $offset, $length // $all if $offset || defined $length;
+    return bless { data => $data, start => $offset }, 'APR::Bucket';
 }
 
 sub eos_create { bless { data => '', is_eos => 1 }, 'APR::Bucket' }
@@ -193,10 +257,10 @@ sub in { $_[0]{brigade} = $_[1]; Scalar::Util::weaken($_[0]{brigade}); $_[0] }
 sub is_eos { $_[0]{is_eos} ? 1 : 0 }
 sub is_flush { $_[0]{is_flush} ? 1 : 0 }
 sub length { CORE::length $_[0]{data} }
-sub start { 0 }
-sub read { $_[1] = $_[0]{data}; return CORE::length $_[1] }
+sub start { $_[0]{start} || 0 }
+sub read { $_[1] = $_[0]{data} . $TAINT; return CORE::length $_[1] }
 sub setaside { 0 }
-sub type { bless { name => $_[0]{is_eos} ? 'EOS' : $_[0]{is_flush} ? 'FLUSH' : 'HEAP' }, 'APR::BucketType' }
+sub type { bless { name => $_[0]{is_eos} ? 'EOS' : $_[0]{is_flush} ? 'FLUSH' : 'mod_perl SV bucket' }, 'APR::BucketType' }
 sub destroy { }
 sub delete { $_[0]->remove }
 
@@ -227,17 +291,23 @@ package Apache2::RequestRec;
 sub add_output_filter {
     my $r = &request_of;
     push @{ Forebay::Filters::of($r, 'PerlOutputFilterHandler') },
-        Apache2::Filter->new($r, Forebay::Phases::resolved($_[0]));
+        Apache2::Filter->new($r, Forebay::Phases::resolved(function_of($_[0])));
     return;
 }
 
 sub add_input_filter {
     my $r = &request_of;
-    my $new = Apache2::Filter->new($r, Forebay::Phases::resolved($_[0]));
+    my $new = Apache2::Filter->new($r, Forebay::Phases::resolved(function_of($_[0])));
     # The body is filtered before the response; what comes later is filtered at once.
     if ($Forebay::Phases::current eq 'PerlResponseHandler') { Forebay::Filters::filter_body($r, [$new]) }
     else { push @{ Forebay::Filters::of($r, 'PerlInputFilterHandler') }, $new }
     return;
+}
+
+# A name without a package is one of the caller's functions.
+sub function_of {
+    my ($what) = @_;
+    return ref $what || $what =~ /::/ ? $what : caller(1)->can($what) || $what;
 }
 
 sub output_filters { bless { r => &request_of }, 'Forebay::NextFilter' }

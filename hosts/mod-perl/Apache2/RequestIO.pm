@@ -16,8 +16,17 @@ sub bytes_of {
     return $bytes;
 }
 
+# Before the response there is no body to print to.
+sub check_phase {
+    my ($method) = @_;
+    return if !$Forebay::Phases::IS_EARLY{$Forebay::Phases::current};
+    require Carp;
+    Carp::croak("\$r->$method can't be called before the response phase");
+}
+
 sub print {
     my $r = &request_of;
+    check_phase('print') if $Forebay::Phases::current ne 'PerlResponseHandler';
     my $bytes = bytes_of(@_);
     $r->{output}->write($r, $bytes);
     $r->{output}->flush($r) if $|;
@@ -34,6 +43,7 @@ sub puts {
 sub printf {
     my $r = &request_of;
     my $format = shift;
+    check_phase('printf') if $Forebay::Phases::current ne 'PerlResponseHandler';
     return $r->print(sprintf $format, @_);
 }
 
@@ -83,17 +93,33 @@ sub read {
     require Carp;
     Carp::croak('The LENGTH argument can\'t be negative') if $length < 0;
     $offset ||= 0;
-    $_[0] = '' if !defined $_[0];
+    $_[0] = defined $_[0] ? "$_[0]" : '' if !defined $_[0] || ref $_[0];
     my $have = length $_[0];
     if ($offset < 0) {
         $offset += $have;
         Carp::croak('Offset outside string') if $offset < 0;
     }
     $_[0] .= "\0" x ($offset - $have) if $offset > $have;
-    my $got = CORE::read($r->{env}{'psgi.input'}, my $part, $length) || 0;
+    my $part;
+    my $got = from_input($r, sub { CORE::read($_[0], $part, $length) }) || 0;
     $part = '' if !defined $part;
-    substr $_[0], $offset, length($_[0]) - $offset, $part;
+    # An assignment keeps the taint of -T, as a replacement of a part does not.
+    $_[0] = $offset ? substr($_[0], 0, $offset) . $part : $part;
     return $got;
+}
+
+# Calls a function with the handle of the body. STDIN is the same handle; if a handler has tied it to
+# the request, the function must not come back here.
+sub from_input {
+    my ($r, $read) = @_;
+    my $input = $r->{env}{'psgi.input'};
+    die delete $r->{input_error} if defined $r->{input_error};
+    my $tied = tied *$input or return $read->($input);
+    no warnings 'untie';
+    untie *$input;
+    my $result = $read->($input);
+    tie *$input, $tied;
+    return $result;
 }
 
 sub setup_client_block { 0 }
@@ -123,9 +149,13 @@ sub TIEHANDLE { ref $_[0] ? $_[0] : $_[1] }    # tie *STDOUT, $r
     *PRINTF = \&printf;
     *WRITE = \&write;
     *READ = \&read;
-    *GETC = sub { my $r = &request_of; CORE::getc($r->{env}{'psgi.input'}) };
-    *READLINE = sub { my $r = &request_of; CORE::readline($r->{env}{'psgi.input'}) };
-    *EOF = sub { my $r = &request_of; CORE::eof($r->{env}{'psgi.input'}) };
+    *GETC = sub { my $r = &request_of; from_input($r, sub { CORE::getc($_[0]) }) };
+    *READLINE = sub {
+        my $r = &request_of;
+        return from_input($r, sub { scalar CORE::readline($_[0]) }) if !wantarray;
+        return @{ from_input($r, sub { [CORE::readline($_[0])] }) };
+    };
+    *EOF = sub { my $r = &request_of; from_input($r, sub { CORE::eof($_[0]) }) };
 }
 
 # Standard output while a handler runs: it belongs to the current request.

@@ -11,13 +11,15 @@ our $current;    # the request that Apache2::RequestUtil->request returns
 sub request_of {
     return shift if ref $_[0] eq __PACKAGE__;
     my $r = shift;
+    my $why = 'an unsupported object';
     for (1 .. 10) {
         return $r if ref $r eq __PACKAGE__;
         last if !ref $r || !UNIVERSAL::isa($r, 'HASH');
         $r = $r->{r} || $r->{_r};
+        $why = 'an object with no `r` key';
     }
     require Carp;
-    Carp::croak('this method needs a request (an object of Apache2::RequestRec)');
+    Carp::croak("this method needs a request (an object of Apache2::RequestRec), and got $why");
 }
 
 sub new {
@@ -42,7 +44,7 @@ my %NUMBERS = (GET => 0, HEAD => 0, PUT => 1, POST => 2, DELETE => 3, CONNECT =>
     LOCK => 13, UNLOCK => 14);
 
 # Accessors return the value before, as mod_perl's do.
-for my $name (qw(method status status_line uri unparsed_uri args handler protocol user ap_auth_type
+for my $name (qw(method status status_line uri unparsed_uri args protocol user ap_auth_type
     content_encoding no_local_copy finfo proxyreq filename_set)) {
     no strict 'refs';
     *$name = sub {
@@ -51,6 +53,18 @@ for my $name (qw(method status status_line uri unparsed_uri args handler protoco
         $r->{$name} = $_[0] if @_;
         return $before;
     };
+}
+
+sub handler {
+    my $r = &request_of;
+    my $before = $r->{handler} // (Forebay::ModPerl::has_option('SetupEnv') ? 'perl-script' : 'modperl');
+    return $before if !@_;
+    if ($Forebay::Phases::current eq 'PerlResponseHandler' && $_[0] ne $before) {
+        require Carp;
+        Carp::croak("Can't switch from '$before' to '$_[0]' response handler");
+    }
+    $r->{handler} = $_[0];
+    return $before;
 }
 
 sub method_number {
@@ -95,7 +109,7 @@ sub hostname {
     return $before;
 }
 
-sub pool { (&request_of)->{pool} ||= APR::Pool->new }
+sub pool { (&request_of)->{pool} ||= APR::Pool::of_request() }
 
 sub server { $Apache2::ServerRec::server }
 
@@ -195,9 +209,8 @@ sub hash_of {
     my ($holder, $name, @entry) = @_;
     my $hash = $holder->{$name} ||= {};
     return $hash if !@entry;
-    my $before = $hash->{ $entry[0] };
     $hash->{ $entry[0] } = $entry[1] if @entry > 1;
-    return $before;
+    return $hash->{ $entry[0] };
 }
 
 sub headers_out { (&request_of)->{headers_out} ||= APR::Table->new }
@@ -225,6 +238,7 @@ sub fields_of {
 }
 
 # Variables that the host itself uses, and those that say what mod_perl works out by itself.
+my $OF_CGI = qr/\A(?:HTTP_|(?:REMOTE|SERVER|REQUEST|SCRIPT|PATH|DOCUMENT|CONTENT)_|QUERY_STRING|GATEWAY_INTERFACE)/;
 my $INTERNAL = qr/\A(?:psgi|FOREBAY_)/;
 
 # Returns the variables that follow from what the phases have found; undef for one that is unset.
@@ -248,12 +262,20 @@ sub variables {
 
 sub subprocess_env {
     my $r = &request_of;
-    if (!$r->{subprocess_env}) {
-        my $table = $r->{subprocess_env} = APR::Table->new;
-        my %env = (%{ $r->{env} }, %{ $r->variables });
+    # Without a use for its result, this call fills the table, and %ENV.
+    my $fills = !@_ && !defined wantarray;
+    if (!$r->{subprocess_env} || $fills) {
+        my $table = $r->{subprocess_env} ||= APR::Table->new;
+        my %env = (Forebay::ModPerl::own_variables(), %{ $r->{env} });
         @env{qw(MOD_PERL MOD_PERL_API_VERSION)} = ($Forebay::ModPerl::VERSION, 2);
-        $table->add($_, $env{$_}) for sort grep { defined $env{$_} && !/$INTERNAL/ } keys %env;
+        # With -SetupEnv, the variables of CGI are not there.
+        if ($fills || Forebay::ModPerl::has_option('SetupEnv')) { %env = (%env, %{ $r->variables }) }
+        else { delete @env{ grep { /$OF_CGI/ } keys %env } }
+        for (sort grep { defined $env{$_} && !/$INTERNAL/ } keys %env) {
+            $table->add($_, $env{$_}) if !defined $table->get($_);
+        }
     }
+    $r->{subprocess_env}->do(sub { $ENV{ $_[0] } = $_[1]; 1 }) if $fills;
     return table_of($r, 'subprocess_env', @_);
 }
 

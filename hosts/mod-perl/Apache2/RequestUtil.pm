@@ -9,7 +9,7 @@ sub request {
     if (@_ > 1) { $Apache2::RequestRec::current = $_[1] }
     elsif (!$before || !Forebay::ModPerl::has_option('GlobalRequest')) {
         require Carp;
-        Carp::croak("\$r object isn't available: set options = [\"+GlobalRequest\"]");
+        Carp::croak("global \$r object is not available: set options = [\"+GlobalRequest\"]");
     }
     return $before;
 }
@@ -55,6 +55,9 @@ sub dir_config {
     return Forebay::ModPerl::dir_config(@_);
 }
 
+# What belongs to the part of the site: here, the settings of the application.
+sub per_dir_config { bless {}, 'Apache2::ConfVector' }
+
 sub location { my $location = (&request_of)->{location}; $location eq '' ? '/' : $location }
 
 sub document_root {
@@ -86,7 +89,9 @@ sub as_string {
     my $text = $r->the_request . "\n";
     my $add = sub { $text .= "$_[0]: $_[1]\n"; 1 };
     $r->headers_in->do($add);
-    $text .= sprintf "\n%s %s\n", $r->{protocol}, $r->{status_line} // $r->{status};
+    $text .= sprintf "\n%s %s\n", $r->{protocol}, $r->{status_line} // Forebay::ModPerl::status_line($r->{status});
+    my $type = $r->content_type;
+    $text .= "Content-Type: $type\n" if defined $type;
     $r->headers_out->do($add);
     $r->err_headers_out->do($add);
     return "$text\n";

@@ -41,7 +41,11 @@ sub set_etag {
     return;
 }
 
-sub make_etag { my $r = &request_of; my $t = $r->headers_out; $r->set_etag; $t->get('ETag') }
+sub make_etag {
+    my $r = &request_of;
+    $r->set_etag;
+    return $r->headers_out->get('ETag') // sprintf '"%x"', $r->{mtime} // 0;
+}
 
 sub set_keepalive { 1 }
 sub send_http_header { my $r = &request_of; $r->content_type(@_) if @_; return }

@@ -19,6 +19,7 @@ sub limit_req_line { 8190 }
 sub limit_req_fieldsize { 8190 }
 sub limit_req_fields { 100 }
 sub path { undef }
+sub addrs { APR::SockAddr->new($_[0]->about('SERVER_ADDR', '127.0.0.1'), $_[0]->port) }
 sub names { [] }
 sub wild_names { [] }
 sub error_fname { undef }
@@ -43,7 +44,7 @@ sub set_handlers { shift; Forebay::Phases::set_for_all(@_) }
 
 sub get_handlers { shift; Forebay::Phases::of_all(@_) }
 
-sub method_register { 0 }
+sub method_register { 27 }
 
 sub add_version_component { }
 
@@ -58,25 +59,34 @@ sub server { $Apache2::ServerRec::server }
 sub server_root { Forebay::ModPerl::home() }
 
 sub server_root_relative {
-    my (undef, $path) = @_;
+    my ($pool, $path) = @_;
+    if (!@_ || ref $pool && !UNIVERSAL::isa($pool, 'APR::Pool')) {
+        require Carp;
+        Carp::croak('server_root_relative($pool, [$path]): p is not of type APR::Pool');
+    }
     $path = '' if !defined $path;
     return $path =~ m{\A/} ? $path : Forebay::ModPerl::home() . ($path eq '' ? '' : "/$path");
 }
 
-sub restart_count { 1 }
+sub restart_count { 2 }    # Apache reads its configuration twice before it serves
 sub get_server_version { $ENV{SERVER_SOFTWARE} // 'Forebay' }
 sub get_server_banner { get_server_version() }
 sub get_server_description { get_server_version() }
 sub get_server_built { '' }
 sub user_id { $> }
 sub group_id { $) + 0 }
-sub exists_config_define { 0 }
-sub server_shutdown_cleanup_register { $Apache2::Process::pool->cleanup_register(@_) }
+sub exists_config_define { $_[-1] =~ /\A(?:APACHE2|MODPERL2)\z/ ? 1 : 0 }
+sub server_shutdown_cleanup_register {
+    return $Apache2::Process::pool->cleanup_register(@_) if !$Apache2::RequestRec::current;
+    require Carp;
+    Carp::croak("Can't run 'server_shutdown_cleanup_register' after server startup");
+}
+
 sub base_server_pool { $Apache2::Process::pool }
 
 package Apache2::Process;
 
-our $pool = APR::Pool->new;
+our $pool = $APR::Pool::process;
 our $process = bless {}, __PACKAGE__;
 
 sub pool { $pool }
@@ -104,7 +114,9 @@ package Apache2::MPM;
 
 sub is_threaded { 0 }
 sub show { 'Prefork' }
-sub query { 0 }
+# Facts of the prefork MPM, by the numbers of Apache2::Const's group :mpmq.
+my %FACTS = (1 => 0, 2 => 0, 3 => 2, 5 => 0, 6 => 0, 14 => 0);
+sub query { $FACTS{ $_[-1] } }
 
 # A view of the settings: the lines that Apache's configuration would have.
 package Apache2::Directive;

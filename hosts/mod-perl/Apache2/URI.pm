@@ -71,10 +71,10 @@ sub unparse {
     if (!($flags & 1) && defined $self->{hostname}) {
         my $scheme = $self->{scheme};
         $text = defined $scheme ? "$scheme://" : '//';
-        if (defined $self->{user} && !($flags & 2)) {
-            $text .= $self->{user};
-            my $password = $self->{password};
-            $text .= ':' . ($flags & 8 ? $password : 'XXXXXXXX') if defined $password && !($flags & 4);
+        my ($user, $password) = ($flags & 2 ? undef : $self->{user}, $flags & 4 ? undef : $self->{password});
+        if (defined $user || defined $password) {
+            $text .= $user if defined $user;
+            $text .= ':' . ($flags & 8 ? $password : 'XXXXXXXX') if defined $password;
             $text .= '@';
         }
         $text .= $self->{hostname} =~ /:/ ? "[$self->{hostname}]" : $self->{hostname};
@@ -99,8 +99,8 @@ sub parsed_uri {
     if (!$r->{parsed_uri}) {
         my $uri = $r->{parsed_uri} = APR::URI->parse(undef, $r->{unparsed_uri});
         $uri->{path} = $r->{uri};
-        $uri->{path_info} = $r->path_info;
     }
+    $r->{parsed_uri}{path_info} = $r->path_info;
     return $r->{parsed_uri};
 }
 

@@ -28,7 +28,7 @@ sub escape_html { Forebay::ModPerl::escaped($_[0]) }
 
 package APR::Util;
 
-# Returns true if the password has this hash: crypt, bcrypt and {SHA}.
+# Returns true if the password has this hash: crypt, bcrypt, {SHA} and $apr1$.
 sub password_validate {
     my ($password, $hash) = @_;
     if ($hash =~ /\A\{SHA\}(.*)/s) {
@@ -37,8 +37,35 @@ sub password_validate {
         $own .= '=' while length($own) % 4;
         return $own eq $1;
     }
+    return apr1($password, $1) eq $hash if $hash =~ /\A\$apr1\$([^\$]{1,8})\$/;
     my $own = crypt $password, $hash;
     return defined $own && $own eq $hash;
+}
+
+# The hash of `htpasswd -m`: MD5 in 1,000 rounds.
+sub apr1 {
+    my ($password, $salt) = @_;
+    require Digest::MD5;
+    my $text = "$password\$apr1\$$salt";
+    my $sum = Digest::MD5::md5($password . $salt . $password);
+    my $length = length $password;
+    $text .= substr $sum x (1 + int $length / 16), 0, $length;
+    for (my $rest = $length; $rest; $rest >>= 1) { $text .= $rest & 1 ? "\0" : substr $password, 0, 1 }
+    $sum = Digest::MD5::md5($text);
+    for my $round (0 .. 999) {
+        $text = $round & 1 ? $password : $sum;
+        $text .= $salt if $round % 3;
+        $text .= $password if $round % 7;
+        $sum = Digest::MD5::md5($text . ($round & 1 ? $sum : $password));
+    }
+    my @signs = split //, './0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
+    my @bytes = unpack 'C*', $sum;
+    my $shown = '';
+    for ([0, 6, 12], [1, 7, 13], [2, 8, 14], [3, 9, 15], [4, 10, 5]) {
+        my $number = $bytes[$_->[0]] << 16 | $bytes[$_->[1]] << 8 | $bytes[$_->[2]];
+        $shown .= $signs[$number >> 6 * $_ & 63] for 0 .. 3;
+    }
+    return "\$apr1\$$salt\$$shown$signs[$bytes[11] & 63]$signs[$bytes[11] >> 6]";
 }
 
 package APR::Date;
@@ -50,7 +77,7 @@ package APR::Base64;
 
 sub encode { require MIME::Base64; MIME::Base64::encode_base64($_[0], '') }
 sub decode { require MIME::Base64; MIME::Base64::decode_base64($_[0]) }
-sub encode_len { int(($_[0] + 2) / 3) * 4 + 1 }
+sub encode_len { int(($_[0] + 2) / 3) * 4 }
 
 package APR::UUID;
 

@@ -117,6 +117,9 @@ sub directive { my $values = $directives{ $_[0] }; $values ? $values->[0] : unde
 
 sub requirements { $directives{Require} || [] }
 
+# The variables of `env`.
+sub own_variables { map { ($_ => $inherited{$_}) } @{ $directives{PerlSetEnv} || [] } }
+
 # As $r->dir_config: a table, the value of a name, or all of them (dir_config->get in a list).
 sub dir_config {
     my ($name, @value) = @_;
@@ -196,7 +199,7 @@ sub has_more {
     my ($r) = @_;
     return 1 if Forebay::Phases::follow_reply();
     for (my $each = $r; $each; $each = $each->{next}) {
-        return 1 if $each->{pool} && @{ $each->{pool}{cleanups} };
+        return 1 if $each->{pool} && (@{ $each->{pool}{cleanups} } || @{ $each->{pool}{children} });
         return 1 if $each->{connection} && $each->{connection}{pool};
         my $own = $each->{handlers} or next;
         return 1 if grep { @{ $own->{$_} || [] } } qw(PerlLogHandler PerlCleanupHandler);
@@ -222,7 +225,8 @@ sub release {
     while ($r) {
         $r->{pool}->clear if $r->{pool};
         my $next = delete $r->{next};
-        delete @$r{qw(handlers pnotes notes connection log prev main pool output)};
+        # The environment has functions for after the reply, which refer to the request.
+        delete @$r{qw(handlers pnotes notes connection log prev main pool output env)};
         $r = $next;
     }
     undef $Apache2::RequestRec::current;
@@ -357,7 +361,9 @@ sub http_date {
 sub parse_date {
     my ($text) = @_;
     return undef if !defined $text;
-    my ($day, $name, $year, @time) = $text =~ /(\d+)[ -](\w{3})[ -](\d+) (\d\d):(\d\d):(\d\d)/ or return undef;
+    my ($day, $name, $year, @time) = $text =~ /(\d+)[ -](\w{3})[ -](\d+) (\d?\d):(\d\d)(?::(\d\d))?/;
+    ($name, $day, @time[0 .. 2], $year) = $text =~ /(\w{3}) +(\d+) (\d\d):(\d\d):(\d\d) (\d{4})/ or return undef if !defined $day;
+    $time[2] //= 0;
     my ($month) = grep { $MONTHS[$_] eq ucfirst lc $name } 0 .. 11;
     return undef if !defined $month;
     require Time::Local;
@@ -392,7 +398,8 @@ sub status_line { my $status = $_[0] == 200 ? 'OK' : $PHRASES{ $_[0] }; "$_[0] "
 sub page_of {
     my ($status, $location) = @_;
     my $title = status_line($status);
-    my $more = defined $location ? sprintf('<p><a href="%s">Continue here</a></p>', escaped($location)) : '';
+    my $more = defined $location ? sprintf('<p><a href="%s">Continue here</a></p>', escaped($location))
+        : $status == 500 ? '<p>The server had an internal error. Its log has the reason.</p>' : '';
     return "<!DOCTYPE html>\n<title>$title</title>\n<h1>$title</h1>\n$more\n";
 }
 
@@ -421,6 +428,8 @@ sub flush {
     return if $r->{parses_headers};
     $r = $r->{main} while $r->{main};
     my $data = $self->filtered($r, 0);
+    # Filters that keep all may still set fields.
+    return $self->{buffer} = '' if $data eq '' && $self->{buffer} ne '' && !$self->{writer};
     $self->{writer} ||= Forebay::Host::respond([head_of($r)], $self->{env});
     $self->{writer}->write($data) if $data ne '';
     $self->{buffer} = '';
@@ -431,7 +440,7 @@ sub filtered {
     my ($self, $r, $is_end) = @_;
     return $self->{buffer} if !$r->{PerlOutputFilterHandler} && !Forebay::Phases::filters_replies();
     my $filters = Forebay::Filters::of($r, 'PerlOutputFilterHandler');
-    $r->headers_out->unset('Content-Length') if @$filters && $r->{method} ne 'HEAD';
+    $r->headers_out->unset('Content-Length') if @$filters && $r->{method} ne 'HEAD' && !$self->{is_filtered}++;
     my $data = $self->{buffer} eq '' ? '' : Forebay::Filters::run($filters, $self->{buffer}, 0);
     return $is_end ? $data . Forebay::Filters::run($filters, '', 1) : $data;
 }

@@ -7,7 +7,8 @@ use warnings;
 my ($OK, $DECLINED, $DONE) = (0, -1, -2);
 my $MOST_REDIRECTS = 10;    # as Apache's LimitInternalRecursion
 
-our $current;               # the phase that runs
+our $current = '';          # the phase that runs
+our $kept_type;             # of the content, while internal_redirect_handler runs
 my %configured;             # phase => handlers of all requests
 my %resolved;               # text => handler
 my ($precede, $follow) = (0, 0);    # how many phases before the response, and after the reply, have any
@@ -15,7 +16,7 @@ my %IS_PHASE = map { ("Perl${_}Handler" => 1) } qw(PostReadRequest Init Trans Ma
     HeaderParser Access Authen Authz Type Fixup Response Log Cleanup ChildInit ChildExit
     OpenLogs PostConfig PreConnection ProcessConnection OutputFilter InputFilter);
 
-my %IS_EARLY = map { ("Perl${_}Handler" => 1) } qw(PostReadRequest Init Trans MapToStorage
+our %IS_EARLY = map { ("Perl${_}Handler" => 1) } qw(PostReadRequest Init Trans MapToStorage
     HeaderParser Access Authen Authz Type Fixup);
 my @LATE = qw(PerlLogHandler PerlCleanupHandler);
 
@@ -93,9 +94,7 @@ sub load {
         my $error = $@;
         if ($loaded && defined &{"${class}::handler"}) { $code = \&{"${class}::handler"} }
         elsif (!$loaded && defined $package && !is_of($error, $class)) { die $error }
-        elsif (defined $package && eval { require_class($package); 1 } && defined &{$class}) {
-            $code = \&{$class};
-        }
+        elsif (defined $package && has_function($package, $class)) { $code = \&{$class} }
         elsif (my $inherited = $loaded && $class->can('handler')) { $code = $inherited }
         else { die $loaded ? "$class has no function `handler`\n" : $error }
     }
@@ -103,6 +102,15 @@ sub load {
         return $handler->{code} = sub { $class->handler(@_) };
     }
     return $handler->{code} = $code;
+}
+
+# Returns true if the module is there and has the function. Its own errors are not hidden.
+sub has_function {
+    my ($package, $function) = @_;
+    my $loaded = eval { require_class($package); 1 };
+    die $@ if !$loaded && !is_of($@, $package);
+    no strict 'refs';
+    return $loaded && defined &{$function};
 }
 
 # Returns true if the error says that the module itself is missing.
@@ -269,9 +277,17 @@ sub respond {
     return send_file($r) if !is_inside($r);
     $r->{parses_headers} = 1 if Forebay::ModPerl::has_option('ParseHeaders');
     if ($r->{PerlInputFilterHandler} || $configured{PerlInputFilterHandler}) {
-        Forebay::Filters::filter_body($r, Forebay::Filters::of($r, 'PerlInputFilterHandler'));
+        # A handler that reads gets the error.
+        my $is_whole = eval { Forebay::Filters::filter_body($r, Forebay::Filters::of($r, 'PerlInputFilterHandler')); 1 };
+        $r->{input_error} = $@ if !$is_whole;
     }
+    # Their functions for the beginning run before the response.
+    Forebay::Filters::of($r, 'PerlOutputFilterHandler') if $configured{PerlOutputFilterHandler};
     my $status = run($r, 'PerlResponseHandler');
+    if (defined $r->{input_error}) {
+        Forebay::ModPerl::log_failure($r->{input_error});
+        return 500;
+    }
     if ($status == $OK && defined $r->{local_redirect} && $r->{status} == 200) {
         $r->{output}->drop;
         $r->internal_redirect($r->{local_redirect});
@@ -379,6 +395,7 @@ sub redirected {
         method => $method // $r->{method}, unparsed_uri => $target, args => $args,
         protocol => $r->{protocol}, prev => $r, user => $r->{user},
         err_headers_out => $r->{err_headers_out}, notes => $r->{notes} && renamed($r->{notes}),
+        defined $kept_type ? (content_type => $kept_type) : (),
         pnotes => $r->{pnotes}, headers_in => $r->{headers_in}, custom_response => $r->{custom_response},
     }, 'Apache2::RequestRec';
     $r->{next} = $new;
@@ -415,7 +432,12 @@ sub internal_redirect {
     return;
 }
 
-sub internal_redirect_handler { goto &internal_redirect }
+# Keeps the type of the content that is set.
+sub internal_redirect_handler {
+    my $r = &request_of;
+    local $Forebay::Phases::kept_type = $r->{content_type};
+    return $r->internal_redirect(@_);
+}
 
 sub internal_fast_redirect { goto &internal_redirect }
 

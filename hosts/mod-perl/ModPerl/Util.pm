@@ -11,7 +11,7 @@ sub untaint {
     for (@_) { /\A(.*)\z/s and $_ = $1 if defined }
 }
 
-sub current_callback { $Forebay::Phases::current // '' }
+sub current_callback { $Forebay::Phases::current }
 
 sub current_perl_id { sprintf '0x%x', $$ }
 

@@ -271,6 +271,15 @@ fn application(
                         \"mod-perl\""
                 .to_owned());
         }
+        // Without rules, handlers read them.
+        None if all(layers, "Require").iter().all(|line| line.args == ["all", "granted"]) => {
+            let mut names = Table::default();
+            names.set_some("type", last(layers, "AuthType").map(|line| line.arg(0)));
+            names.set_some("name", last(layers, "AuthName").map(|line| line.arg(0)));
+            if !names.is_empty() {
+                table.set("auth", names);
+            }
+        }
         None => {}
     }
     let vars = vars(layers);
@@ -310,8 +319,9 @@ fn processes(cx: &mut Cx<'_>, layers: &[&[Directive]], table: &mut Table) {
             match dir {
                 Some(dir) if files::is_directory(&dir) => lib.push(dir),
                 Some(dir) => note(cx, line, &format!("there is no directory {dir} here")),
-                None if is_own && ["-T", "-t", "-w", "-W"].contains(&arg.as_str()) => {
-                    switches.push(arg.clone());
+                // Several may stand in one word, such as -wT.
+                None if is_own && !letters_of(arg).is_empty() => {
+                    switches.extend(letters_of(arg).chars().map(|letter| format!("-{letter}")));
                 }
                 None if arg == "-w" => {}
                 None => note(cx, line, "this switch has no key: see `switches` of [app.NAME]"),
@@ -374,6 +384,12 @@ fn processes(cx: &mut Cx<'_>, layers: &[&[Directive]], table: &mut Table) {
     }
 }
 
+/// Returns the letters of switches such as `-wT`; none if one of them is not for `switches`.
+fn letters_of(arg: &str) -> &str {
+    let letters = arg.strip_prefix('-').unwrap_or_default();
+    if letters.chars().all(|letter| "TtwW".contains(letter)) { letters } else { "" }
+}
+
 /// Returns the values of PerlSetVar and PerlAddVar. An inner PerlSetVar replaces outer values.
 fn vars(layers: &[&[Directive]]) -> Table {
     let mut vars = Table::default();
@@ -383,15 +399,17 @@ fn vars(layers: &[&[Directive]]) -> Table {
             continue;
         }
         line.settle();
-        let value = Value::from(line.arg(1));
-        let value = match vars.get(line.arg(0)) {
-            Some(Value::List(list)) if adds => {
-                Value::List(list.iter().cloned().chain([value]).collect())
-            }
-            Some(one) if adds => Value::List(vec![one.clone(), value]),
-            _ => value,
+        let Some((name, values)) = line.args.split_first() else { continue };
+        let before = match vars.get(name) {
+            Some(Value::List(list)) if adds => list.clone(),
+            Some(one) if adds => vec![one.clone()],
+            _ => Vec::new(),
         };
-        vars.set(line.arg(0), value);
+        let new = values.iter().map(|value| Value::from(value.as_str()));
+        match <[Value; 1]>::try_from(before.into_iter().chain(new).collect::<Vec<_>>()) {
+            Ok([one]) => vars.set(name, one),
+            Err(several) => vars.set(name, several),
+        }
     }
     vars
 }

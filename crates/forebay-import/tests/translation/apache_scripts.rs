@@ -316,3 +316,20 @@ fn a_location_of_an_alias_is_no_place_of_the_document_root() {
     assert!(found.toml.contains("kind = \"perl-cgi\""), "{}", found.toml);
     assert!(!found.toml.contains("NOT TRANSLATED"), "{}", found.toml);
 }
+
+#[test]
+fn settings_of_handlers_keep_all_their_values() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().display();
+    let found = host(&format!(
+        "DocumentRoot {dir}\nPerlSwitches -wT\n<Location /a>\nSetHandler modperl\nPerlResponseHandler My::A\n\
+         AuthType none\nAuthName members\nPerlSetVar Hosts a\nPerlAddVar Hosts b c\n</Location>"
+    ));
+    for text in [
+        "Hosts = [\"a\", \"b\", \"c\"]",
+        "switches = [\"-w\", \"-T\"]",
+        "auth = { type = \"none\", name = \"members\" }",
+    ] {
+        assert!(found.toml.contains(text), "{text}: {}", found.toml);
+    }
+}

@@ -55,21 +55,33 @@ pub(super) fn host(
     command.args(["-e", BOOTSTRAP, &spec.name, &parent.to_string()]);
     let mut source = format!("{{\n{}\n}}\n", psgi::HOST);
     for (name, text) in MODULES {
+        let text = compact(text);
         let _ = write!(
             source,
             "BEGIN {{ $INC{{'{name}'}} = '{name}';\n#line 1 \"{name}\"\n{text}\n}}\n"
         );
     }
     for (name, text) in ON_DEMAND {
-        let text = list(&[text.to_owned()]);
+        let text = list(&[compact(text)]);
         let _ = writeln!(source, "$Forebay::ModPerl::on_demand{{'{name}'}} = {text};");
     }
     let _ = writeln!(source, "Forebay::ModPerl::preload({});", list(preload));
+    let names: Vec<String> = spec.env.iter().map(|(name, _)| name.clone()).collect();
+    let _ = writeln!(source, "Forebay::ModPerl::configure('PerlSetEnv',{});", list(&names));
     for directive in directives {
         let _ = writeln!(source, "Forebay::ModPerl::configure({});", list(directive));
     }
     source.push_str("1;\n");
     Host::new(command, &source)
+}
+
+/// Returns a module without its comments and indentation, but with the same lines.
+fn compact(text: &str) -> String {
+    let line = |line: &str| match line.trim_start() {
+        comment if comment.starts_with('#') => String::from("\n"),
+        code => format!("{code}\n"),
+    };
+    text.lines().map(line).collect()
 }
 
 /// Returns the texts as a list of Perl.
@@ -80,13 +92,13 @@ fn list(texts: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{MODULES, ON_DEMAND, list, psgi};
+    use super::{MODULES, ON_DEMAND, compact, list, psgi};
 
     /// A longer message would wait for a process that does not run yet.
     #[test]
     fn the_host_fits_the_buffer_of_a_socket() {
         let all = MODULES.iter().chain(&ON_DEMAND);
-        let length: usize = all.map(|(name, text)| 2 * name.len() + text.len()).sum();
+        let length: usize = all.map(|(name, text)| 2 * name.len() + compact(text).len()).sum();
         assert!(psgi::HOST.len() + length < 160_000, "{length}");
     }
 

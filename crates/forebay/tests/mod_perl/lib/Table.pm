@@ -38,6 +38,20 @@ sub shown {
 
 package Table::Row;
 
+# Says if the request before this one is still there, although it has registered cleanups.
+sub freed {
+    my ($r) = @_;
+    our $last;
+    my $is_kept = defined $last ? 1 : 0;
+    $last = $r;
+    require Scalar::Util;
+    Scalar::Util::weaken($last);
+    $r->pnotes(request => $r);
+    $r->pool->cleanup_register(sub { 1 });
+    $r->print("kept $is_kept\n");
+    return Apache2::Const::OK;
+}
+
 use strict;
 use warnings;
 
