@@ -29,7 +29,9 @@ sub user_agent {
     undef $agent if delete $options{reset} || %options;
     $options{requests_redirectable} = ['GET', 'HEAD', 'POST']
         if $options{requests_redirectable} && !ref $options{requests_redirectable};
-    $agent ||= LWP::UserAgent->new(requests_redirectable => [], %options);
+    # As in Apache::TestRequest, all but POST is redirected.
+    $options{requests_redirectable} = [] if exists $options{requests_redirectable} && !ref $options{requests_redirectable};
+    $agent ||= LWP::UserAgent->new(requests_redirectable => ['GET', 'HEAD'], %options);
     return $agent;
 }
 
@@ -62,7 +64,7 @@ sub request {
         local *LWP::UserAgent::get_basic_credentials = sub { @own{qw(username password)} };
         return $ua->request($request);
     }
-    local $ua->{requests_redirectable} = ['GET', 'HEAD', 'POST'] if $own{redirect_ok};
+    local $ua->{requests_redirectable} = $own{redirect_ok} ? ['GET', 'HEAD', 'POST'] : [] if exists $own{redirect_ok};
     return $ua->request($request);
 }
 
@@ -89,7 +91,9 @@ for my $method (@METHODS, 'OPTIONS') {
 
 sub UPLOAD_BODY {
     my ($url, %options) = @_;
-    return request('POST', $url, Content_Type => 'form-data', Content => [@{ $options{content} || [] }])->content;
+    my @part = defined $options{filename} ? (filename => [$options{filename}])
+        : (HTTPUPLOAD => [undef, 'text', Content => $options{content}]);
+    return request('POST', $url, Content_Type => 'form-data', Content => \@part)->content;
 }
 
 { no warnings 'once'; *UPLOAD_BODY_ASSERT = \&UPLOAD_BODY }

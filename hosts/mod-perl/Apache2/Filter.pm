@@ -9,6 +9,7 @@ $INC{$_} = __FILE__ for qw(Apache2/FilterRec.pm APR/Brigade.pm APR/Bucket.pm APR
     APR/BucketType.pm);
 
 my $TAINT = substr $^X, 0, 0;    # with -T: what is read from a brigade is tainted
+my $NAME = 'modperl_request_output';    # of all filters in Perl
 my $MOST_EMPTY = 10_000;    # times that filters of a body may add nothing
 my %inits;    # function of a filter => function that FilterHasInitHandler names
 
@@ -35,7 +36,7 @@ sub new {
 
 sub r { $_[0]{r} }
 sub c { $_[0]{r}->connection }
-sub frec { bless { name => $_[0]{handler}{name} }, 'Apache2::FilterRec' }
+sub frec { bless { name => $NAME }, 'Apache2::FilterRec' }
 
 # tie *STDOUT, $filter
 sub TIEHANDLE { ref $_[0] ? $_[0] : $_[1] }
@@ -68,6 +69,7 @@ sub read {
             $self->{seen_eos} = 1;
             last;
         }
+        $list->[0]->setaside;
         $got .= substr $list->[0]{data}, 0, $length - length $got, '';
         shift @$list if $list->[0]{data} eq '';
     }
@@ -77,12 +79,14 @@ sub read {
 
 # Returns what the filters make of `$data`.
 sub Forebay::Filters::run {
-    my ($filters, $data, $is_end) = @_;
+    my ($filters, $data, $is_end, $is_flush) = @_;
     for my $filter (@$filters) {
-        next if $filter->{is_removed} || $data eq '' && !$is_end;
+        next if $filter->{is_removed} || $data eq '' && !$is_end && !$is_flush;
         my $brigade = $filter->{brigade} = APR::Brigade->new;
+        $filter->{is_last} = $filter == $filters->[-1];
         $brigade->insert_tail(APR::Bucket->new(undef, $data)) if $data ne '';
         $brigade->insert_tail(APR::Bucket::eos_create()) if $is_end;
+        $brigade->insert_tail(APR::Bucket::flush_create()) if $is_flush;
         @$filter{qw(out printed)} = ('', '');
         my $status = $filter->{handler}{code}->($filter, $brigade, 0, 0, length $data);
         die "a filter has returned $status\n" if $status && $status != -1;
@@ -136,7 +140,7 @@ sub Forebay::Filters::filter_body {
     my ($filtered, $empty) = ('', 0);
     while ($empty < $MOST_EMPTY) {
         my $list = Forebay::Filters::pull($r, $filters, 0, 0, 0, 8192)->{list};
-        my $data = join '', map { $_->{data} } @$list;
+        my $data = join '', map { $_->bytes } @$list;
         $filtered .= $data;
         last if grep { $_->{is_eos} } @$list;
         $empty = $data eq '' ? $empty + 1 : 0;
@@ -178,8 +182,8 @@ sub fflush {
     return 0;
 }
 
-sub next { $_[0] }
-sub frec { bless { name => 'core' }, 'Apache2::FilterRec' }
+sub next { bless { r => $_[0]{r} }, ref $_[0] }
+sub frec { my $before = $_[0]{before}; bless { name => $before && !$before->{is_last} ? $NAME : 'core' }, 'Apache2::FilterRec' }
 sub remove { }
 
 package APR::Brigade;
@@ -227,7 +231,7 @@ sub flatten {
         require Carp;
         Carp::croak('usage: $bb->flatten($buf, [$wanted])');
     }
-    my $data = join '', map { $_->{data} } @{ $self->{list} };
+    my $data = join '', map { $_->bytes } @{ $self->{list} };
     $_[1] = (defined $length ? substr $data, 0, $length : $data) . $TAINT;
     return CORE::length $_[1];
 }
@@ -240,15 +244,29 @@ sub destroy { }
 package APR::Bucket;
 
 sub new {
-    my (undef, undef, $data, $offset, $length) = @_;
-    $data = Apache2::RequestRec::bytes_of($data);
-    my $all = CORE::length($data) - ($offset ||= 0);
+    my (undef, undef, undef, $offset, $length) = @_;
+    my $self = bless { source => \$_[2], start => $offset || 0, length => $length }, 'APR::Bucket';
+    my $all = CORE::length(Apache2::RequestRec::bytes_of($_[2])) - $self->{start};
     if (defined $length && $length > $all) {
         require Carp;
         Carp::croak("the length argument can't be bigger than the total buffer length minus offset");
     }
-    $data = substr $data, $offset, $length // $all if $offset || defined $length;
-    return bless { data => $data, start => $offset }, 'APR::Bucket';
+    return $self;
+}
+
+# A bucket is a view of the variable that it was made of, until it is set aside.
+sub bytes {
+    my ($self) = @_;
+    return $self->{data} if !$self->{source};
+    my $bytes = Apache2::RequestRec::bytes_of(${ $self->{source} });
+    return defined $self->{length} ? substr $bytes, $self->{start}, $self->{length} : substr $bytes, $self->{start};
+}
+
+sub setaside {
+    my ($self) = @_;
+    $self->{data} = $self->bytes;
+    delete $self->{source};
+    return 0;
 }
 
 sub eos_create { bless { data => '', is_eos => 1 }, 'APR::Bucket' }
@@ -256,10 +274,9 @@ sub flush_create { bless { data => '', is_flush => 1 }, 'APR::Bucket' }
 sub in { $_[0]{brigade} = $_[1]; Scalar::Util::weaken($_[0]{brigade}); $_[0] }
 sub is_eos { $_[0]{is_eos} ? 1 : 0 }
 sub is_flush { $_[0]{is_flush} ? 1 : 0 }
-sub length { CORE::length $_[0]{data} }
+sub length { CORE::length $_[0]->bytes }
 sub start { $_[0]{start} || 0 }
-sub read { $_[1] = $_[0]{data} . $TAINT; return CORE::length $_[1] }
-sub setaside { 0 }
+sub read { $_[1] = $_[0]->bytes . $TAINT; return CORE::length $_[1] }
 sub type { bless { name => $_[0]{is_eos} ? 'EOS' : $_[0]{is_flush} ? 'FLUSH' : 'mod_perl SV bucket' }, 'APR::BucketType' }
 sub destroy { }
 sub delete { $_[0]->remove }

@@ -61,7 +61,7 @@ sub write {
 
 sub rflush {
     my $r = &request_of;
-    $r->{output}->flush($r);
+    $r->{output}->flush($r, 1);
     return;
 }
 
@@ -183,6 +183,11 @@ sub WRITE {
 # A handler that opens STDOUT on something else gets the real handle, until the request ends.
 sub OPEN {
     my ($self, $mode, @what) = @_;
+    # A name in the mode is one of the caller's handles.
+    if (!@what && $mode =~ /\A\s*\+?>>?&\s*([A-Za-z_]\w*)\s*\z/) {
+        no strict 'refs';
+        ($mode, @what) = ('>&', \*{ caller() . "::$1" });
+    }
     no warnings 'untie';
     untie *STDOUT;
     return @what ? open(STDOUT, $mode, @what) : open(STDOUT, $mode);

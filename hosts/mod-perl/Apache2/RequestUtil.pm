@@ -83,7 +83,11 @@ sub slurp_filename {
     return \$text;
 }
 sub no_server_signature { }
-sub psignature { '' }
+sub psignature {
+    my $r = &request_of;
+    my $about = join ' ', Apache2::ServerUtil::get_server_banner(), 'Server at', $r->get_server_name, 'Port', $r->get_server_port;
+    return ($_[0] // '') . '<address>' . Forebay::ModPerl::escaped($about) . "</address>\n";
+}
 sub as_string {
     my $r = &request_of;
     my $text = $r->the_request . "\n";

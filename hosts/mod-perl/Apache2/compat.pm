@@ -61,7 +61,7 @@ sub gensym { require Symbol; Symbol::gensym() }
 
 package Apache::Server;
 
-our ($Starting, $ReStarting) = (0, 1);
+our ($Starting, $ReStarting, $CWD) = (0, 1, Apache2::ServerUtil::server_root());
 
 sub warn { goto &Apache::warn }
 
@@ -181,8 +181,7 @@ sub send_fd {
 
 sub pairs_of {
     my ($text) = @_;
-    return map { Apache::Util::unescape_uri_info($_) }
-        map { my ($name, $value) = split /=/, $_, 2; ($name, defined $value ? $value : '') } split /[&;]/, $text;
+    return map { Apache::Util::unescape_uri_info($_) } split /[=&;]/, $text, -1;
 }
 
 sub content {

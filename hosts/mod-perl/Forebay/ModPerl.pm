@@ -297,6 +297,7 @@ sub reset_interpreter {
     no warnings;
     select STDOUT;
     tie *STDOUT, 'Forebay::Stdout' if !tied *STDOUT;
+    untie *STDIN if tied *STDIN;
     *STDIN = *{$null}{IO};
     $\ = $, = undef;
     $/ = "\n";
@@ -424,12 +425,12 @@ sub write {
 
 # Sends what was written. The first part brings the head with it.
 sub flush {
-    my ($self, $r) = @_;
+    my ($self, $r, $is_explicit) = @_;
     return if $r->{parses_headers};
     $r = $r->{main} while $r->{main};
-    my $data = $self->filtered($r, 0);
+    my $data = $self->filtered($r, 0, $is_explicit && $self->{buffer} eq '');
     # Filters that keep all may still set fields.
-    return $self->{buffer} = '' if $data eq '' && $self->{buffer} ne '' && !$self->{writer};
+    return $self->{buffer} = '' if $data eq '' && !$self->{writer} && @{ $r->{PerlOutputFilterHandler} || [] };
     $self->{writer} ||= Forebay::Host::respond([head_of($r)], $self->{env});
     $self->{writer}->write($data) if $data ne '';
     $self->{buffer} = '';
@@ -437,11 +438,11 @@ sub flush {
 
 # Returns what waits, as the filters of the request change it. They may change its length.
 sub filtered {
-    my ($self, $r, $is_end) = @_;
+    my ($self, $r, $is_end, $is_flush) = @_;
     return $self->{buffer} if !$r->{PerlOutputFilterHandler} && !Forebay::Phases::filters_replies();
     my $filters = Forebay::Filters::of($r, 'PerlOutputFilterHandler');
     $r->headers_out->unset('Content-Length') if @$filters && $r->{method} ne 'HEAD' && !$self->{is_filtered}++;
-    my $data = $self->{buffer} eq '' ? '' : Forebay::Filters::run($filters, $self->{buffer}, 0);
+    my $data = $self->{buffer} eq '' && !$is_flush ? '' : Forebay::Filters::run($filters, $self->{buffer}, 0, $is_flush);
     return $is_end ? $data . Forebay::Filters::run($filters, '', 1) : $data;
 }
 
