@@ -108,18 +108,17 @@ sub read {
     return $got;
 }
 
-# Calls a function with the handle of the body. STDIN is the same handle; if a handler has tied it to
-# the request, the function must not come back here.
+# Calls a function with a handle of the body. STDIN is the same handle; if a handler has tied it, a
+# copy is read, since the function must not come back here.
 sub from_input {
     my ($r, $read) = @_;
-    my $input = $r->{env}{'psgi.input'};
     die delete $r->{input_error} if defined $r->{input_error};
-    my $tied = tied *$input or return $read->($input);
-    no warnings 'untie';
-    untie *$input;
-    my $result = $read->($input);
-    tie *$input, $tied;
-    return $result;
+    my $input = $r->{untied_input} || $r->{env}{'psgi.input'};
+    if (tied *$input) {
+        open my $copy, '<&', $input or die "cannot copy the body's handle: $!\n";
+        $input = $r->{untied_input} = $copy;
+    }
+    return $read->($input);
 }
 
 sub setup_client_block { 0 }

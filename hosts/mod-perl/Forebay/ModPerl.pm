@@ -226,7 +226,7 @@ sub release {
         $r->{pool}->clear if $r->{pool};
         my $next = delete $r->{next};
         # The environment has functions for after the reply, which refer to the request.
-        delete @$r{qw(handlers pnotes notes connection log prev main pool output env)};
+        delete @$r{qw(handlers pnotes notes connection log prev main pool output env untied_input)};
         $r = $next;
     }
     undef $Apache2::RequestRec::current;
@@ -297,7 +297,11 @@ sub reset_interpreter {
     no warnings;
     select STDOUT;
     tie *STDOUT, 'Forebay::Stdout' if !tied *STDOUT;
-    untie *STDIN if tied *STDIN;
+    # What a handler has tied goes with its handle.
+    if (tied *STDIN) {
+        open my $fresh, '<', '/dev/null' or die "cannot open /dev/null: $!\n";
+        $null = $fresh;
+    }
     *STDIN = *{$null}{IO};
     $\ = $, = undef;
     $/ = "\n";

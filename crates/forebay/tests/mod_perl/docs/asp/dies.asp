@@ -1,1 +1,0 @@
-<% die "a reason to die"; %>

@@ -1,1 +1,0 @@
-<p><%= $Request->Form("name") %> <%= $Request->Form("n") * 2 %> <%= $Request->ServerVariables("REQUEST_METHOD") %></p>

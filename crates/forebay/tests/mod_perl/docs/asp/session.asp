@@ -1,1 +1,0 @@
-<% $Session->{count}++; %><p><%= $Session->{count} %></p>
