@@ -40,9 +40,8 @@ sub is_possible {
 # `$own`, or is the sub or object `$application`.
 sub snapshot {
     (my $own, $old, $traces, my $application) = @_;
-    ($nodes, $too_large, %seen) = (0, 0);
-    $deadline = Time::HiRes::time() + $MAX_SECONDS;
-    @clock = ($^T - 1, time + 1);
+    begin_walk();
+    %seen = ();
     my %all = (packages => {}, leaves => {});
     $after = $all{leaves};
     CGI::initialize_globals() if $INC{'CGI.pm'} && defined &CGI::initialize_globals;
@@ -79,9 +78,16 @@ if ($old && !$old->{packages}{$package}) {
 # Takes the state of the process into a snapshot again, because the host has changed it since.
 sub refresh {
     ($old, $traces, $after) = (undef, undef, $_[0]{leaves});
-    @clock = ($^T - 1, time + 1);
+    begin_walk();
     delete @$after{ grep { /^descriptors of |^\$SIG\{/ } keys %$after };
     process_traces();
+}
+
+# Begins the limits of a walk. They count processor time, because a busy machine is no fault of the
+# script.
+sub begin_walk {
+    ($nodes, $too_large, $deadline) = (0, 0, processor_time() + $MAX_SECONDS);
+    @clock = ($^T - 1, time + 1);
 }
 
 sub packages_below {
@@ -250,7 +256,7 @@ sub key_text {
 # Returns the whole value as one text.
 sub text {
     my $depth = $_[1];
-    if (++$nodes > $MAX_NODES || !($nodes % 1000) && Time::HiRes::time() > $deadline) { $too_large = 1 }
+    if (++$nodes > $MAX_NODES || !($nodes % 1000) && processor_time() > $deadline) { $too_large = 1 }
     return '' if $too_large;
     my $value = $_[0];
     return 'u' if !defined $value;

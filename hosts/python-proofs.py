@@ -57,10 +57,9 @@ class Walk:
     def __init__(self, library, before=None):
         self.library, self.before = library, before
         self.leaves, self.traces, self.faults = {}, [], []
-        self.seen, self.nodes, self.path = {}, 0, ''
+        self.seen, self.path = {}, ''
         self.fold = None
-        now = time.time()
-        self.deadline, self.clock = now + MAX_SECONDS, (now - 60, now + 1)
+        self.begin()
         self.modules = frozenset(sys.modules)
         try:
             self.process()
@@ -74,6 +73,13 @@ class Walk:
                 gone = before.leaves.keys() - self.leaves.keys()
                 self.traces += [(path, 'a0:', '') for path in sorted(gone)]
         self.seen = {}
+
+    def begin(self):
+        """Begins the limits of a walk. They count processor time, because a busy machine is no fault
+        of the script."""
+        now = time.time()
+        self.nodes, self.clock = 0, (now - 60, now + 1)
+        self.deadline = time.process_time() + MAX_SECONDS
 
     def record(self, path, kind, text):
         if self.fold is not None:
@@ -204,7 +210,7 @@ class Walk:
 
     def count(self, value):
         self.nodes += 1
-        if self.nodes > MAX_NODES or not self.nodes % 1000 and time.time() > self.deadline:
+        if self.nodes > MAX_NODES or not self.nodes % 1000 and time.process_time() > self.deadline:
             raise TooLarge
 
     def plain(self, value):
@@ -279,6 +285,7 @@ class Walk:
         for path in self.of_process:
             self.leaves.pop(path, None)
         self.before = None
+        self.begin()
         self.process()
         self.seen = {}
 

@@ -55,6 +55,9 @@ class ProvingWorker(Worker):
                 code = 0 if goes_on else ENDS_TOO
                 sys.stdout.flush()
                 sys.stderr.flush()
+            except BaseException:
+                import traceback
+                log_error('%s: %s' % (self.name, traceback.format_exc()))
             finally:
                 # Without destructors, which could close connections that the worker has opened at
                 # its start.
