@@ -360,7 +360,8 @@ fn start_bind(folder: &Folder) -> Option<(Process, SocketAddr)> {
     command.args(["-g", "-c"]).arg(configuration);
     let mut named = Process::start(command);
     named.wait_until_listening(address);
-    named.wait_for_output("running");
+    // "running" comes first in "running as: named".
+    named.wait_for_output("all zones loaded");
     Some((named, address))
 }
 
