@@ -64,8 +64,8 @@ pub(crate) use places::places;
 pub use proxy::{HostField, Proxy, Redirects};
 pub use relay::Relay;
 pub use route::{
-    BasicAuth, Cgi, DigestAuth, Files, Listing, PathParameters, Precompressed, Redirect, Respond,
-    Route, ScriptsBelow, Symlinks,
+    BasicAuth, Cgi, DigestAuth, Files, Htaccess, Listing, PathParameters, Precompressed, Redirect,
+    Respond, Route, ScriptsBelow, Symlinks,
 };
 pub use shape::{
     AllOrList, At, BoolOr, NumberOrText, OneOrMany, Size, SizeText, StatusText, Table, TextOr, Time,

@@ -2,6 +2,7 @@
 
 mod cache;
 mod conditional;
+pub mod htaccess;
 mod languages;
 mod listing;
 mod media;

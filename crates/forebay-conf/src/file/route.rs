@@ -351,6 +351,11 @@ pub struct Files {
     /// routes. "refuse" allows none: scripts get 404. Default: allows a later route only if this
     /// route matches all requests of the later route, which would otherwise never run.
     pub scripts: Option<ScriptsBelow>,
+    /// What happens to a file that Apache would not send to everybody, because of an `.htaccess`
+    /// file in its directory or above, up to `root`. "refuse" answers 403, and logs the line of the
+    /// file. "ignore" sends the file. Has no effect on routes with access rules of their own.
+    /// Default: "refuse".
+    pub htaccess: Option<Htaccess>,
     /// The largest number of ranges in one request, at most 1000. A request for more ranges gets
     /// the whole file. 0: ranges are ignored. Default: 16.
     pub max_ranges: Option<At<usize>>,
@@ -375,6 +380,16 @@ pub enum ScriptsBelow {
     Below,
     /// No script route.
     Refuse,
+}
+
+/// What happens to files that an `.htaccess` file protects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Htaccess {
+    /// They get 403.
+    Refuse,
+    /// They are sent.
+    Ignore,
 }
 
 /// A compressed sibling of a file.

@@ -95,6 +95,8 @@ pub struct Files {
     /// The largest number of ranges in one request, at most 1000. Default 16. 0: ranges are
     /// ignored.
     pub max_ranges: usize,
+    /// Sends files although an `.htaccess` file restricts access to them. Default false.
+    pub ignores_htaccess: bool,
     /// Selects the later script routes whose scripts run although this route matches first.
     pub scripts: ScriptsBelow,
 }

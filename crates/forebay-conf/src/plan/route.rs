@@ -184,6 +184,18 @@ impl Access {
         self.satisfy == Satisfy::Any && has_rules
     }
 
+    /// Returns true if the rules name the visitors that may use the route, or leave the choice to
+    /// an application. A list of unwanted clients or a limit on requests is no such rule.
+    pub fn selects_visitors(&self) -> bool {
+        self.internal
+            || !self.allow.is_empty()
+            || self.basic_auth.is_some()
+            || self.digest_auth.is_some()
+            || self.jwt.is_some()
+            || self.forward_auth.is_some()
+            || self.signed_url.is_some()
+    }
+
     /// Returns true if the route permits the method.
     pub fn permits_method(&self, method: &[u8]) -> bool {
         self.allow_methods.is_empty() || has_method(&self.allow_methods, method)

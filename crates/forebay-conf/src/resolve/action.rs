@@ -148,6 +148,7 @@ fn files(context: &Context<'_>, typed: &At<TextOr<file::Files>>) -> Resolution<F
             Some(at) => within(at, 0..=1000)?,
             None => default.max_ranges,
         },
+        ignores_htaccess: table.htaccess == Some(file::Htaccess::Ignore),
         scripts: match table.scripts {
             Some(file::ScriptsBelow::Below) => ScriptsBelow::All,
             Some(file::ScriptsBelow::Refuse) => ScriptsBelow::Nothing,

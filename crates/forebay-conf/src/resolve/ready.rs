@@ -144,6 +144,7 @@ impl Files {
             types: Vec::new(),
             default_type: "application/octet-stream".into(),
             max_ranges: 16,
+            ignores_htaccess: false,
             beneath: None,
             scripts: ScriptsBelow::default(),
         }

@@ -472,6 +472,7 @@ fn files_of_replies(root: &Path) -> FileResolver {
     let settings = forebay_conf::Files {
         index: Vec::new(),
         hidden: true,
+        ignores_htaccess: true,
         ..forebay_conf::Files::new(root.to_owned())
     };
     FileResolver::new(settings, true, ScriptRoutes::default())

@@ -1,5 +1,5 @@
-//! Warns about `.htaccess` files below directories that are served. Apache reads such files and
-//! Forebay does not, so a directory that Apache protects could be open.
+//! Warns about `.htaccess` files below directories that are served. Forebay only refuses the files
+//! of a `files` route that they protect. It applies nothing else of them, and nothing to scripts.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
@@ -7,6 +7,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use forebay_conf::{Action, App, AppKind, Finding, PathPattern, Plan, Route, Site, files};
+use forebay_origin::files::htaccess::{Htaccess, Line};
 
 /// The largest number of directory entries that are examined for one route.
 const MOST_ENTRIES: usize = 5_000;
@@ -20,20 +21,7 @@ const MOST_ENTRIES_OF_ALL: usize = 100_000;
 const DEEPEST: usize = 4;
 
 /// The part of a file that is read, in bytes.
-const LONGEST: u64 = 64 * 1024;
-
-/// Directives that restrict access.
-const RESTRICTS: [&str; 9] = [
-    "deny ",
-    "require ",
-    "authtype ",
-    "allow ",
-    "order ",
-    "redirect 40",
-    "redirect gone",
-    "redirectmatch 40",
-    "options -",
-];
+const LONGEST: u64 = 1 << 20;
 
 /// Returns a warning for each route that serves directories with `.htaccess` files. Looks at each
 /// directory once, because many sites may share it.
@@ -126,18 +114,24 @@ fn is_reached(site: &Site, index: usize, root: &Path, file: &Path) -> bool {
 }
 
 fn finding((site, at): (usize, usize), route: &Route, files: &[PathBuf]) -> Option<Finding> {
-    let restricting = files.iter().find(|file| restricts(file));
-    let first = restricting.or_else(|| files.first())?;
+    let restricting = files.iter().find_map(|file| Some((file, restriction(file)?.number)));
+    let first = restricting.as_ref().map(|(file, _)| *file).or_else(|| files.first())?;
     let first = first.display();
     let more = match files.len() - 1 {
         0 => String::new(),
         1 => "; there is 1 more such file".to_owned(),
         more => format!("; there are {more} more such files"),
     };
-    let message = if restricting.is_some() {
-        format!("WARNING: {first} restricts access for Apache, and Forebay ignores it{more}")
-    } else {
-        format!("{first} has settings of Apache, and Forebay ignores it{more}")
+    let refuses = matches!(&route.action, Action::Files(files) if !files.ignores_htaccess)
+        && !route.access.selects_visitors();
+    let message = match restricting {
+        Some((_, line)) if refuses => format!(
+            "line {line} of {first} restricts access for Apache: what it protects gets 403{more}"
+        ),
+        Some((_, line)) => format!(
+            "WARNING: line {line} of {first} restricts access for Apache, and Forebay ignores it{more}"
+        ),
+        None => format!("{first} has settings of Apache, and Forebay ignores it{more}"),
     };
     let key = match &route.action {
         Action::Files(_) => "files",
@@ -153,33 +147,11 @@ fn finding((site, at): (usize, usize), route: &Route, files: &[PathBuf]) -> Opti
     })
 }
 
-/// Returns true if a file has a directive that restricts access. Returns false if the file cannot
-/// be read.
-fn restricts(file: &Path) -> bool {
+/// Returns the first line that restricts access. Returns `None` if the file cannot be read.
+fn restriction(file: &Path) -> Option<Line> {
     let mut text = Vec::new();
-    let read = files::open_file(file).and_then(|file| file.take(LONGEST).read_to_end(&mut text));
-    let text = String::from_utf8_lossy(&text).to_ascii_lowercase();
-    read.is_ok()
-        && text.lines().map(str::trim_start).any(|line| {
-            RESTRICTS.iter().any(|directive| line.starts_with(directive)) || refuses(line)
-        })
-}
-
-/// Returns true for a line in lower case such as `rewriterule ^config/ - [f]`, whose flags refuse
-/// requests.
-fn refuses(line: &str) -> bool {
-    let Some((_, flags)) = line.strip_prefix("rewriterule").and_then(|rule| rule.rsplit_once('['))
-    else {
-        return false;
-    };
-    flags.trim_end().trim_end_matches(['"', ']']).split(',').map(str::trim).any(|flag| {
-        let (name, value) = flag.split_once('=').unwrap_or((flag, ""));
-        match name {
-            "f" | "forbidden" | "g" | "gone" => true,
-            "r" | "redirect" => value.starts_with(['4', '5']),
-            _ => false,
-        }
-    })
+    files::open_file(file).ok()?.take(LONGEST).read_to_end(&mut text).ok()?;
+    Htaccess::parse(&String::from_utf8_lossy(&text)).first_restriction().cloned()
 }
 
 #[cfg(test)]

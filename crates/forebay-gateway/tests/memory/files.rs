@@ -215,6 +215,42 @@ fn as_many_ranges_are_sent_as_max_ranges_allows() {
 }
 
 #[test]
+fn what_htaccess_protects_is_sent_only_if_the_site_decides_so() {
+    let root = htdocs();
+    write(root.path(), "dir/.htaccess", "<Files b.*>\nRequire valid-user\n</Files>\n");
+    write(root.path(), "bare/.htaccess", "Options -Indexes\n");
+    write(root.path(), "bare/deep/x.txt", "x");
+    write(root.path(), "bare/deep/.htaccess", "Deny from all\n");
+    write(root.path(), "bare/deep/open/x.txt", "x");
+    write(root.path(), "bare/deep/open/.htaccess", "Require all granted\n");
+    let statuses = [
+        ("/a.txt", 200),
+        ("/dir/", 200),
+        ("/dir/b.txt", 403),
+        ("/bare/", 403),
+        ("/bare/c.txt", 200),
+        ("/bare/deep/x.txt", 403),
+        ("/bare//deep/x.txt", 403),
+        ("/bare/deep/", 403),
+        ("/bare/deep/open/x.txt", 200),
+    ];
+    let asks = async |world: &World, decides: bool| {
+        // The second request finds the file in memory.
+        for (target, status) in statuses.iter().chain(&statuses) {
+            let reply = get(world, target, "").await;
+            assert_eq!(reply.status(), if decides { 200 } else { *status }, "{target}");
+        }
+    };
+    in_memory(&route(&root, ", listing = true"), async |world| asks(world, false).await);
+    let ignored = ", listing = true, htaccess = \"ignore\"";
+    in_memory(&route(&root, ignored), async |world| asks(world, true).await);
+    // The rules of the route say who may read its files. Limits do not.
+    let with = |key: &str| format!("{}{key}\n", route(&root, ", listing = true"));
+    in_memory(&with("allow = [\"0.0.0.0/0\", \"::/0\"]"), async |world| asks(world, true).await);
+    in_memory(&with("rate_limit = { rate = \"1000/s\" }"), async |world| asks(world, false).await);
+}
+
+#[test]
 fn head_has_the_fields_of_get_and_no_body() {
     let root = htdocs();
     in_memory(&route(&root, ""), async |world| {

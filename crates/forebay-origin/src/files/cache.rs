@@ -21,6 +21,7 @@ use forebay_server::compress::CompressedCopies;
 use forebay_wire::http1::encode;
 use rustix::io::Errno;
 
+use super::htaccess::{Htaccess, Verdict};
 use super::languages::split;
 use super::media::MediaTypes;
 use super::scripts::{RouteId, ScriptRoutes};
@@ -30,6 +31,11 @@ use super::{not_found, open::open};
 const SMALL: u64 = 64 * 1024;
 /// Maximum number of bytes in one cache. If a file would exceed this number, the cache is emptied.
 const KEPT: usize = 64 << 20;
+
+/// The part of an `.htaccess` file that is read, in bytes.
+const LONGEST_HTACCESS: u64 = 1 << 20;
+/// Maximum number of `.htaccess` files in memory. At the next one, all are forgotten.
+const MOST_HTACCESS: usize = 1000;
 
 /// Greatest time of a change that says nothing: 0 and 1 are the times of files in packages that are
 /// built reproducibly. A date in `Last-Modified` would confirm every later version, too.
@@ -68,6 +74,8 @@ pub struct CachedFile {
     checked: Cell<u64>,
     /// Script route that would run the file. Such a file is not sent.
     pub run_by: Option<RouteId>,
+    /// Why an `.htaccess` file keeps the public from the file.
+    pub denial: RefCell<Option<String>>,
     /// True if the client's languages have selected the file.
     varies: bool,
     /// Second of the last search for siblings, and a bit for each missing sibling.
@@ -147,7 +155,12 @@ pub struct Cache {
     // The hash is seeded and quicker than SipHash, and the number of entries is bounded.
     entries: RefCell<HashMap<Vec<u8>, Rc<CachedFile>, RandomState>>,
     kept: Cell<usize>,
+    /// `None` if `.htaccess` files are ignored.
+    htaccess: Option<HtaccessFiles>,
 }
+
+/// `.htaccess` files by the path of their directory.
+type HtaccessFiles = RefCell<HashMap<Vec<u8>, (FileIdentity, Rc<Htaccess>), RandomState>>;
 
 impl Cache {
     /// Creates an empty cache of the files below `root`.
@@ -163,6 +176,7 @@ impl Cache {
             scripts: ScriptRoutes::default(),
             entries: RefCell::default(),
             kept: Cell::new(0),
+            htaccess: None,
         }
     }
 
@@ -183,6 +197,84 @@ impl Cache {
                 open(beneath, &[below, &b"/"[..], path].concat(), self.symlinks)
             }
         }
+    }
+
+    /// Returns this cache, which looks for `.htaccess` files if `asks` is true.
+    pub fn with_htaccess(self, asks: bool) -> Self {
+        Self { htaccess: asks.then(RefCell::default), ..self }
+    }
+
+    /// Returns the reason if an `.htaccess` file keeps the public from the listing of a directory.
+    pub fn listing_denial(&self, path: &[u8]) -> Option<String> {
+        self.denial(path, true)
+    }
+
+    /// Returns the reason if an `.htaccess` file keeps the public from the file at `path`. A file
+    /// that cannot be read denies, as in Apache.
+    fn denial(&self, path: &[u8], is_listing: bool) -> Option<String> {
+        let known = self.htaccess.as_ref()?;
+        let mut verdict = Verdict::default();
+        let mut sources = Vec::new();
+        let starts = memchr::memchr_iter(b'/', path).map(|slash| slash + 1);
+        for start in [0].into_iter().chain(starts) {
+            let name = [&path[..start], b".htaccess"].concat();
+            let shown = || self.root.join(OsStr::from_bytes(&name)).display().to_string();
+            let htaccess = match self.read_htaccess(known, &path[..start], &name) {
+                Ok(Some(htaccess)) => htaccess,
+                Ok(None) => continue,
+                Err(error) => {
+                    let error = fault(&error).message;
+                    return Some(format!("{} cannot be read: {error}", shown()));
+                }
+            };
+            verdict.hear(&htaccess, path, &path[start..]);
+            sources.push((shown(), htaccess));
+        }
+        let line = verdict.denial(is_listing)?;
+        // The last file with this line is the one that decided.
+        let source = sources.iter().rev().find(|(_, htaccess)| htaccess.has(&line));
+        let source = source.map_or("", |(source, _)| source);
+        let (number, text) = (line.number, line.text);
+        Some(format!(
+            "line {number} of {source} restricts access for Apache: {text:?} (\"forebay import \
+             apache\" translates it; `htaccess = \"ignore\"` of `files` sends the file)"
+        ))
+    }
+
+    fn read_htaccess(
+        &self,
+        known: &HtaccessFiles,
+        directory: &[u8],
+        name: &[u8],
+    ) -> io::Result<Option<Rc<Htaccess>>> {
+        let file = match self.open(name) {
+            Ok(file) => file,
+            Err(error) => {
+                return match error.kind() {
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Ok(None),
+                    _ => Err(error),
+                };
+            }
+        };
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Ok(None);
+        }
+        let identity = FileIdentity::of(&metadata);
+        if let Some((seen, htaccess)) = known.borrow().get(directory)
+            && *seen == identity
+        {
+            return Ok(Some(htaccess.clone()));
+        }
+        let mut text = Vec::new();
+        file.take(LONGEST_HTACCESS).read_to_end(&mut text)?;
+        let htaccess = Rc::new(Htaccess::parse(&String::from_utf8_lossy(&text)));
+        let mut known = known.borrow_mut();
+        if known.len() >= MOST_HTACCESS {
+            known.clear();
+        }
+        known.insert(directory.to_vec(), (identity, htaccess.clone()));
+        Ok(Some(htaccess))
     }
 
     /// Returns this cache for files that may have compressed siblings if `varies` is true.
@@ -282,10 +374,12 @@ impl Cache {
             && !entry.is_young
             && entry.identity == FileIdentity::of(&metadata)
         {
+            entry.denial.replace(self.denial(name.base, false));
             entry.checked.set(second);
             return Ok(PathEntry::File(entry));
         }
         let entry = self.read(&name, file, &metadata, second).map_err(|error| fault(&error))?;
+        entry.denial.replace(self.denial(name.base, false));
         let entry = Rc::new(entry);
         if let Content::Memory(bytes) = &entry.content {
             self.keep(key, &entry, bytes.len());
@@ -389,6 +483,7 @@ impl Cache {
             is_young: u64::try_from(metadata.ctime()).unwrap_or(0) + 1 >= second,
             checked: Cell::new(second),
             run_by,
+            denial: RefCell::default(),
             varies: name.varies,
             missing: Cell::new((0, 0)),
         })

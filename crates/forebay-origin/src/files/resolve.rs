@@ -60,6 +60,7 @@ impl FileResolver {
             .with_ranges(settings.max_ranges > 0)
             .with_languages(settings.languages.clone())
             .with_types(MediaTypes::new(&settings))
+            .with_htaccess(!settings.ignores_htaccess)
             .with_scripts(scripts.clone());
         let languages = FileLanguages::new(&settings.languages).map(Box::new);
         Self { settings, cache, languages, scripts, fallback, kept_from: Vec::new() }
@@ -76,7 +77,10 @@ impl FileResolver {
         let route = &site.routes[at];
         let Action::Files(files) = &route.action else { return None };
         let kept_from = kept_from.iter().map(|&below| RouteId::of(site, below)).collect();
-        Some(Self { kept_from, ..Self::new(files.clone(), route.passes_on(), scripts.clone()) })
+        // Whoever wrote such rules for the route has decided who may read its files.
+        let ignores_htaccess = files.ignores_htaccess || route.access.selects_visitors();
+        let files = conf::Files { ignores_htaccess, ..files.clone() };
+        Some(Self { kept_from, ..Self::new(files, route.passes_on(), scripts.clone()) })
     }
 
     /// What answers `request`. The fault of a script, whose source is never sent, leaves it to the
@@ -133,8 +137,11 @@ impl FileResolver {
                     // appeared in this moment.
                     Ok(Index::Script(_)) => Err(Fault::client(404, "the index is a script")),
                     _ if !is_read => self.refuse_method(),
-                    Ok(Index::File(path, entry, _)) => Ok(FileAnswer::File(path, entry)),
-                    Ok(Index::Listing) => Ok(FileAnswer::Listing(directory)),
+                    Ok(Index::File(path, entry, _)) => sent(path, entry),
+                    Ok(Index::Listing) => match self.cache.listing_denial(&path) {
+                        Some(why) => Err(Fault::client(403, why)),
+                        None => Ok(FileAnswer::Listing(directory)),
+                    },
                     Err(fault) => Err(fault),
                 }
             }
@@ -147,7 +154,7 @@ impl FileResolver {
                 None => Err(missing()),
             },
             _ if !is_read => self.refuse_method(),
-            Ok(PathEntry::File(entry)) => Ok(FileAnswer::File(path, entry)),
+            Ok(PathEntry::File(entry)) => sent(path, entry),
             Ok(PathEntry::Directory(_)) => {
                 if self.fallback {
                     path.push(b'/');
@@ -218,7 +225,8 @@ impl FileResolver {
             return None;
         }
         let entry = self.cache.fresh(path, second)?;
-        (entry.run_by.is_none() && matches!(entry.content, Content::Memory(_))).then_some(entry)
+        let is_sent = entry.run_by.is_none() && entry.denial.borrow().is_none();
+        (is_sent && matches!(entry.content, Content::Memory(_))).then_some(entry)
     }
 
     /// Returns the fault of a path that continues after the name of a script, like `/x.php/a/b`.
@@ -277,6 +285,15 @@ impl FileResolver {
             }
             (Listing::Never, false) => Err(Fault::client(403, "a directory without an index file")),
         }
+    }
+}
+
+/// Sends the file, unless an `.htaccess` file protects it.
+fn sent(path: Vec<u8>, entry: Rc<CachedFile>) -> Result<FileAnswer, Fault> {
+    let denial = entry.denial.borrow().clone();
+    match denial {
+        Some(why) => Err(Fault::client(403, why)),
+        None => Ok(FileAnswer::File(path, entry)),
     }
 }
 

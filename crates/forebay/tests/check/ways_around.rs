@@ -271,7 +271,8 @@ fn an_htaccess_file_that_no_rule_replaces_is_a_warning() {
         but_root(output.stderr)
     };
     let text = warning("");
-    assert!(text.contains("private/.htaccess restricts access for Apache"), "{text}");
+    let line = "private/.htaccess restricts access for Apache: what it protects gets 403";
+    assert!(text.contains(line), "{text}");
     assert!(text.contains("1 more such file"), "{text}");
     let closed = "[[site.route]]\npath = \"/private/*\"\nrespond = { status = 403 }\n";
     let text = warning(closed);
