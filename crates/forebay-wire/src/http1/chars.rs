@@ -40,7 +40,7 @@ pub fn has_mark(name: &[u8]) -> bool {
 /// Returns the position of the first `byte` in `text`, or `None`. For short texts such as names,
 /// this function takes fewer instructions than memchr.
 #[inline(always)]
-pub(super) fn position(byte: u8, text: &[u8]) -> Option<usize> {
+pub(crate) fn position(byte: u8, text: &[u8]) -> Option<usize> {
     let (chunks, rest) = text.as_chunks();
     for (at, chunk) in chunks.iter().enumerate() {
         let differences = u64::from_le_bytes(*chunk) ^ (ONES * u64::from(byte));
@@ -52,6 +52,26 @@ pub(super) fn position(byte: u8, text: &[u8]) -> Option<usize> {
         }
     }
     let in_rest = rest.iter().position(|&other| other == byte)?;
+    Some(text.len() - rest.len() + in_rest)
+}
+
+/// Returns the position of the first control byte in `text`, or `None`.
+#[inline(always)]
+pub(super) fn first_control(text: &[u8]) -> Option<usize> {
+    let is_clean =
+        |chunk: &&[u8; 16]| !chunk.iter().fold(false, |bad, &b| bad | (b < 0x20) | (b == 0x7f));
+    let skipped = text.as_chunks().0.iter().take_while(is_clean).count() * 16;
+    let (chunks, rest) = text[skipped..].as_chunks();
+    for (at, chunk) in chunks.iter().enumerate() {
+        let word = u64::from_le_bytes(*chunk);
+        let deletes = word ^ (ONES * 0x7f);
+        // As in `position`, only the lowest bit is certain.
+        let found = word.wrapping_sub(ONES * 0x20) & !word | deletes.wrapping_sub(ONES) & !deletes;
+        if found & HIGH != 0 {
+            return Some(skipped + at * 8 + (found & HIGH).trailing_zeros() as usize / 8);
+        }
+    }
+    let in_rest = rest.iter().position(u8::is_ascii_control)?;
     Some(text.len() - rest.len() + in_rest)
 }
 
@@ -178,6 +198,8 @@ mod tests {
                 let what = format!("byte {byte:#x} at {place} of {length}");
                 let is_allowed = byte == b'\t' || (byte >= 0x20 && byte != 0x7f);
                 assert_eq!(is_field_value(&value), is_allowed, "{what}");
+                let is_control = byte.is_ascii_control();
+                assert_eq!(first_control(&value), is_control.then_some(place), "{what}");
                 assert_eq!(is_target(&value), is_target_byte(byte), "{what}");
                 assert_eq!(has_upper_case(&value), byte.is_ascii_uppercase(), "{what}");
             }

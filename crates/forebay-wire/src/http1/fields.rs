@@ -4,7 +4,7 @@ use memchr::memchr;
 
 use crate::Span;
 
-use super::chars::{has_mark, is_field_value, is_token, position};
+use super::chars::{first_control, has_mark, is_field_value, is_token, position};
 use super::{HeadError, Progress};
 
 /// Limits of a message head.
@@ -97,8 +97,7 @@ pub enum KnownField {
     XRealIp,
 }
 
-/// Names of [`KnownField`] in lower case. They are sorted by length, so that a lookup compares only
-/// names of the same length.
+/// Names of [`KnownField`] in lower case.
 pub(crate) const NAMES: &[(&[u8], KnownField)] = &[
     (b"te", KnownField::Te),
     (b"host", KnownField::Host),
@@ -137,23 +136,8 @@ pub(crate) const NAMES: &[(&[u8], KnownField)] = &[
 /// Upper bound of the lengths in [`NAMES`], in bytes.
 const LONGEST: usize = 24;
 
-/// `BY_LENGTH[n]..BY_LENGTH[n + 1]` are the positions in [`NAMES`] of the names with n bytes.
-const BY_LENGTH: [u8; LONGEST + 2] = {
-    let mut table = [0; LONGEST + 2];
-    let mut length = 0;
-    while length < table.len() {
-        let mut place = 0;
-        while place < NAMES.len() && NAMES[place].0.len() < length {
-            place += 1;
-        }
-        table[length] = place as u8;
-        length += 1;
-    }
-    table
-};
-
 /// [`NAMES`] converted with [`lower_case_words`].
-const WORDS: [[u64; 3]; NAMES.len()] = {
+static WORDS: [[u64; 3]; NAMES.len()] = {
     let mut words = [[0; 3]; NAMES.len()];
     let mut place = 0;
     while place < NAMES.len() {
@@ -162,6 +146,30 @@ const WORDS: [[u64; 3]; NAMES.len()] = {
     }
     words
 };
+
+/// Number of slots in [`BY_WORDS`]. With so many, few names share a slot.
+const SLOTS: usize = 256;
+
+/// Hash table of the positions in [`NAMES`], each plus one. Zero marks an empty slot.
+static BY_WORDS: [u8; SLOTS] = {
+    let mut slots = [0; SLOTS];
+    let mut place = 0;
+    while place < NAMES.len() {
+        let mut slot = slot_of(&WORDS[place]);
+        while slots[slot] != 0 {
+            slot = (slot + 1) % SLOTS;
+        }
+        place += 1;
+        slots[slot] = place as u8;
+    }
+    slots
+};
+
+const fn slot_of(words: &[u64; 3]) -> usize {
+    // This odd number contains the bits of the golden ratio's fraction.
+    let product = (words[0] ^ words[2].rotate_left(7)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (product >> 56) as usize
+}
 
 /// Converts a name of at most [`LONGEST`] bytes to lower case. The result is three words. Known
 /// names of equal length have different words. A comparison of words takes a third of the
@@ -202,17 +210,20 @@ impl KnownField {
     /// Returns the known name that equals `name` without regard to case, or `Other` for all other
     /// names.
     pub fn of(name: &[u8]) -> Self {
-        let length = name.len();
-        if length > LONGEST {
-            return Self::Other;
-        }
-        let places = BY_LENGTH[length] as usize..BY_LENGTH[length + 1] as usize;
-        if places.is_empty() {
+        if name.len() > LONGEST {
             return Self::Other;
         }
         let words = lower_case_words(name);
-        let place = WORDS[places.clone()].iter().position(|known| *known == words);
-        place.map_or(Self::Other, |place| NAMES[places.start + place].1)
+        let mut slot = slot_of(&words);
+        loop {
+            match BY_WORDS[slot] as usize {
+                0 => return Self::Other,
+                place if WORDS[place - 1] == words && NAMES[place - 1].0.len() == name.len() => {
+                    return NAMES[place - 1].1;
+                }
+                _ => slot = (slot + 1) % SLOTS,
+            }
+        }
     }
 
     /// Returns true if the field concerns only this connection and is never forwarded (RFC 9110
@@ -271,6 +282,21 @@ pub(super) fn parse(
     limits: &Http1Limits,
     fields: &mut Vec<Field>,
 ) -> Result<Progress, HeadError> {
+    let window = &bytes[..bytes.len().min(limits.head)];
+    // Nearly all lines are plain. Each line is tried once, so that a peer that sends byte by byte
+    // causes little work.
+    while lines.searched <= lines.start {
+        let rest = window.get(lines.start..).unwrap_or_default();
+        if rest.starts_with(b"\r\n") {
+            return Ok(Progress::Complete(lines.start + 2));
+        }
+        if fields.len() == limits.fields {
+            break;
+        }
+        let Some(field) = plain_field(rest, lines.start) else { break };
+        lines.start = field.line.end as usize;
+        fields.push(field);
+    }
     while let Some(line) = lines.next(bytes, limits.head)? {
         if line.len() == 2 {
             return Ok(Progress::Complete(line.end as usize));
@@ -281,6 +307,28 @@ pub(super) fn parse(
         fields.push(parse_and_note(bytes, line, &mut lines.has_marks)?);
     }
     Ok(Progress::Partial)
+}
+
+/// Parses the field line with which `text` begins. `start` is the position of `text` in the buffer.
+/// Returns `None` if the line has an oddity, about which [`parse_and_note`] must decide: a mark in
+/// the name, not exactly one space before the value, a control byte, or no end yet.
+#[inline(always)]
+fn plain_field(text: &[u8], start: usize) -> Option<Field> {
+    let colon = position(b':', text)?;
+    let name = &text[..colon];
+    let known = KnownField::of(name);
+    if known == KnownField::Other && (name.is_empty() || has_mark(name)) {
+        return None;
+    }
+    let value = text[colon..].strip_prefix(b": ")?;
+    let (value, end) = value.split_at(first_control(value)?);
+    let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    if !end.starts_with(b"\r\n") || is_space(value.first()) || is_space(value.last()) {
+        return None;
+    }
+    let name = Span::new(start, start + colon);
+    let value = Span::new(start + colon + 2, start + colon + 2 + value.len());
+    Some(Field { name, value, line: Span { start: name.start, end: value.end + 2 }, known })
 }
 
 /// Parses a field line, which ends with CRLF. White space around the value is removed.
@@ -355,8 +403,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_names_are_sorted_by_length_and_found_in_any_case() {
-        assert!(NAMES.is_sorted_by_key(|(name, _)| name.len()));
+    fn known_names_are_found_in_any_case() {
         for (name, known) in NAMES {
             assert_eq!(KnownField::of(&name.to_ascii_uppercase()), *known);
         }
@@ -376,6 +423,28 @@ mod tests {
                 let is_same = other.eq_ignore_ascii_case(name);
                 assert_eq!(KnownField::of(&other) == *known, is_same, "{other:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_line_is_judged_alike_at_once_and_in_pieces() {
+        let limits = Http1Limits::default();
+        let plain = b"Content-Typ: text/html of some length\r\nX-A:1\r\n\r\n";
+        for (place, byte) in (0..plain.len()).flat_map(|place| (0..=255).map(move |b| (place, b))) {
+            let mut text = plain.to_vec();
+            text[place] = byte;
+            let parsed = |pieces: &[usize]| {
+                let (mut lines, mut fields) = (Lines::default(), Vec::new());
+                let mut result = Ok(Progress::Partial);
+                for &piece in pieces {
+                    if result == Ok(Progress::Partial) {
+                        result = parse(&mut lines, &text[..piece], &limits, &mut fields);
+                    }
+                }
+                (result, fields, lines.has_marks)
+            };
+            let ends: Vec<_> = (1..=text.len()).collect();
+            assert_eq!(parsed(&[text.len()]), parsed(&ends), "{byte:#x} at {place}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::Span;
 
-use super::chars::is_token;
+use super::chars::{is_token, position};
 use super::fields::{self, Lines, is_disguised_framing};
 use super::framing::{ConnectionOptions, Framing, connection_lists};
 use super::target::{self, TargetForm, is_host};
@@ -156,12 +156,13 @@ fn parse_start_line(
 ) -> Result<(), HeadError> {
     let text = &line.of(bytes)[..line.len() - 2];
     let base = line.start as usize;
-    let method_end = memchr::memchr(b' ', text).ok_or(HeadError::StartLine)?;
-    let target_end = memchr::memrchr(b' ', text).ok_or(HeadError::StartLine)?;
+    let method_end = position(b' ', text).ok_or(HeadError::StartLine)?;
     if !is_token(&text[..method_end]) {
         return Err(HeadError::Method);
     }
-    if target_end == method_end {
+    // Each valid version has eight bytes.
+    let target_end = text.len().saturating_sub(9);
+    if target_end <= method_end || text[target_end] != b' ' {
         return Err(HeadError::StartLine);
     }
     head.version = parse_version(&text[target_end + 1..])?;

@@ -123,16 +123,18 @@ fn is_port(digits: &[u8]) -> bool {
 /// last label.
 fn is_registered_name(name: &[u8]) -> bool {
     // The loop has no branch per byte. It collects the properties of all bytes as bits.
-    let (mut seen, mut previous) = (0, DOT);
+    let (mut seen, mut repeated, mut previous) = (0, 0, DOT);
     for &byte in name {
         let kind = HOST[byte as usize];
-        seen |= kind | ((kind & previous & DOT) * EMPTY_LABEL);
+        seen |= kind;
+        repeated |= kind & previous;
         previous = kind;
     }
     let is_escape =
         |at| name.get(at + 1..at + 3).is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit));
     !name.is_empty()
-        && seen & (BAD | EMPTY_LABEL) == 0
+        && seen & BAD == 0
+        && repeated & DOT == 0
         && (seen & ESCAPE == 0
             || name.iter().enumerate().all(|(at, &byte)| byte != b'%' || is_escape(at)))
 }
@@ -157,7 +159,6 @@ const HOST: [u8; 256] = {
 const DOT: u8 = 1;
 const ESCAPE: u8 = 2;
 const BAD: u8 = 4;
-const EMPTY_LABEL: u8 = 8;
 
 #[cfg(test)]
 mod tests {
