@@ -6,7 +6,7 @@
 //! The rules about allowed fields are in `http1` and `http2::head`.
 
 use crate::Span;
-use crate::http1::KnownField;
+use crate::http1::{KnownField, position};
 
 /// Field of a [`Fields`] arena. The spans have a meaning only together with that arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,8 +216,13 @@ impl<'a> Iterator for Iter<'a> {
 /// Returns the fields of `lines`. Each line must end with CRLF. Lines that are not fields are
 /// skipped.
 pub fn of_lines(lines: &[u8]) -> impl Iterator<Item = FieldRef<'_>> {
-    lines.split(|&byte| byte == b'\n').filter_map(|line| {
-        let colon = memchr::memchr(b':', line)?;
+    let mut rest = lines;
+    let next_line = move || {
+        let end = memchr::memchr(b'\n', rest).map_or(rest.len(), |end| end + 1);
+        rest.split_off(..end).filter(|line| !line.is_empty())
+    };
+    std::iter::from_fn(next_line).filter_map(|line| {
+        let colon = position(b':', line)?;
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
         Some(FieldRef { name, value, known: KnownField::of(name), sensitive: false })
     })

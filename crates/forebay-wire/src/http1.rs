@@ -22,7 +22,7 @@ mod target;
 mod trailer;
 
 pub use body::{BodyDecoder, DecodedBody};
-pub(crate) use chars::{TOKEN, has_upper_case, is_target, is_tchar};
+pub(crate) use chars::{TOKEN, has_upper_case, is_target, position};
 pub use chars::{eq_ignore_case, has_mark, is_field_value, is_token, list_has};
 pub use claims::{Claims, may_be_request_trailer};
 pub use disguises::Disguises;

@@ -4,7 +4,9 @@
 use memchr::memchr;
 
 use crate::Span;
-use crate::http1::{Field, Http1Limits, KnownField, Progress, is_field_value, is_tchar};
+use crate::http1::{
+    Field, Http1Limits, KnownField, Progress, has_mark, is_field_value, is_token, position,
+};
 
 use super::CgiError;
 
@@ -101,8 +103,11 @@ fn trim_line_end(line: &[u8]) -> &[u8] {
 
 /// Parses a field line. White space around the value is removed.
 fn parse_line(text: &[u8], line: Span) -> Result<Field, CgiError> {
-    let colon = text.iter().position(|&byte| !is_tchar(byte)).ok_or(CgiError::Name)?;
-    if text[colon] != b':' || colon == 0 {
+    let colon = position(b':', text).ok_or(CgiError::Name)?;
+    let name = &text[..colon];
+    let known = KnownField::of(name);
+    // Known names are tokens, and so are names without marks.
+    if known == KnownField::Other && (colon == 0 || has_mark(name)) && !is_token(name) {
         return Err(CgiError::Name);
     }
     let value = text[colon + 1..].trim_ascii_start();
@@ -116,7 +121,7 @@ fn parse_line(text: &[u8], line: Span) -> Result<Field, CgiError> {
         name: Span::new(base, base + colon),
         value: Span::new(start, start + value.len()),
         line,
-        known: KnownField::of(&text[..colon]),
+        known,
     })
 }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::ClientAddress;
-use crate::http1::{Claims, Disguises, Field, KnownField, RequestHead, Version, encode};
+use crate::http1::{Claims, Disguises, Field, KnownField, RequestHead, Version, encode, position};
 
 /// Receiver of variables, which encodes them for a protocol.
 pub trait Sink {
@@ -84,7 +84,7 @@ pub struct Request<'a> {
 pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
     let Request { head, bytes, .. } = *request;
     let target = head.path_and_query.of(bytes);
-    let query = memchr::memchr(b'?', target).map_or(&b""[..], |at| &target[at + 1..]);
+    let query = position(b'?', target).map_or(&b""[..], |at| &target[at + 1..]);
     let method = head.method.of(bytes);
     sink.variable(b"GATEWAY_INTERFACE", b"CGI/1.1");
     sink.variable(b"SERVER_SOFTWARE", b"Forebay");
@@ -182,14 +182,15 @@ pub fn server_port(server: SocketAddr, authority: &[u8], https: bool) -> u16 {
 
 /// Returns the port of `authority`, or the default port of the scheme.
 pub fn requested_port(authority: &[u8], https: bool) -> u16 {
-    let typed = authority.strip_prefix(host_of(authority)).and_then(|rest| rest.strip_prefix(b":"));
+    let typed = authority[host_of(authority).len()..].strip_prefix(b":");
     let port = typed.and_then(|digits| str::from_utf8(digits).ok()?.parse().ok());
     port.filter(|&port| port != 0).unwrap_or(if https { 443 } else { 80 })
 }
 
 /// Returns `authority` without its port.
 fn host_of(authority: &[u8]) -> &[u8] {
-    match memchr::memrchr(b':', authority) {
+    // Most authorities have no port, which `position` finds out faster.
+    match position(b':', authority).and_then(|_| memchr::memrchr(b':', authority)) {
         Some(at) if authority[at + 1..].iter().all(u8::is_ascii_digit) => &authority[..at],
         _ => authority,
     }

@@ -23,13 +23,19 @@ impl Claims {
     /// requested path. Few proxies remove these fields from a client's request. Such a field
     /// therefore counts as forged if its path differs from the requested path, even if a trusted
     /// proxy sent the request.
+    #[inline]
     pub fn are_forged(self, field: &Field, head: &RequestHead, bytes: &[u8]) -> bool {
         match field.known {
-            KnownField::Forwarded => return self != Self::Forwarded,
-            KnownField::Gateway => return false,
-            _ => {}
+            KnownField::Forwarded => self != Self::Forwarded,
+            KnownField::Gateway => false,
+            _ => {
+                let name = field.name.of(bytes);
+                may_be_claim(name) && self.is_forged(name, field, head, bytes)
+            }
         }
-        let name = field.name.of(bytes);
+    }
+
+    fn is_forged(self, name: &[u8], field: &Field, head: &RequestHead, bytes: &[u8]) -> bool {
         match self {
             Self::XForwarded => {
                 URLS.iter().any(|url| url.eq_ignore_ascii_case(name))
@@ -57,14 +63,17 @@ fn without_host(url: &[u8]) -> &[u8] {
     &rest[memchr::memchr2(b'/', b'?', rest).unwrap_or(rest.len())..]
 }
 
+/// Returns false for nearly all names that are no claims, by their first letter.
+#[inline]
+fn may_be_claim(name: &[u8]) -> bool {
+    matches!(name.first(), Some(b'x' | b'X' | b'f' | b'F'))
+}
+
 pub(super) fn is_claim(name: &[u8]) -> bool {
     const PREFIX: &[u8] = b"x-forwarded-";
-    match name.first() {
-        Some(b'x' | b'X' | b'f' | b'F') => {}
-        _ => return false,
-    }
-    name.get(..PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PREFIX))
-        || CLAIMS.iter().any(|claim| claim.eq_ignore_ascii_case(name))
+    may_be_claim(name)
+        && (name.get(..PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PREFIX))
+            || CLAIMS.iter().any(|claim| claim.eq_ignore_ascii_case(name)))
 }
 
 /// Fields of W3C Trace Context. The head of a request names the trace, and a trailer must not name
