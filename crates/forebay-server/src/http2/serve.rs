@@ -18,6 +18,7 @@ use forebay_net::fault::Fault;
 use forebay_net::head::Request;
 use forebay_net::limit::Limit;
 use forebay_net::socket::{BUFFER, Lingering, Socket, yield_to_readers};
+use forebay_net::sys::recycled::Recycled;
 use forebay_net::thread::{Settings, Thread};
 use forebay_net::timing::Step;
 use forebay_wire::http1::{RequestFraming, RequestHead, Version};
@@ -220,7 +221,8 @@ impl Front {
                 exchange.request.head = RequestHead::default();
                 exchange.reply.set_to_grpc(is_head_of_grpc(&head));
                 codec.borrow_mut().recycle(head);
-                return Some(Box::pin(refuse_stream(answered, exchange, rule_fault(rule))));
+                let refusal = || refuse_stream(answered, exchange, rule_fault(rule));
+                return Some(Recycled::new(&connection.accepted.thread.blocks, refusal));
             }
             Event::Data { stream, data, end } => match self.connection.stream(stream) {
                 Some(stream) => stream.receive(&self.input[at + data.start..at + data.end], end),
@@ -265,10 +267,11 @@ impl Front {
             &mut request.bytes,
             &mut request.head,
         );
+        let blocks = &self.connection.accepted.thread.blocks;
         if may_be_a_get_body(request) && !self.thread().settings().limits.get_body {
-            return Box::pin(answer_without_body(answered, exchange));
+            return Recycled::new(blocks, || answer_without_body(answered, exchange));
         }
-        Box::pin(answer_stream(answered, exchange))
+        Recycled::new(blocks, || answer_stream(answered, exchange))
     }
 
     fn take_up(&mut self, id: u32, is_tunnel: bool, end: bool) -> (Answered, Box<Exchange>) {
@@ -449,11 +452,12 @@ impl Front {
 }
 
 /// Future that answers one request.
-pub(crate) type Answering = Pin<Box<dyn Future<Output = ()>>>;
+pub(crate) type Answering = Recycled<'static, ()>;
 
 /// Polls the future once. If the future has not completed, spawns a task that completes it.
 pub(crate) async fn run(mut answering: Answering) {
-    let is_done = poll_fn(|context| Poll::Ready(answering.as_mut().poll(context).is_ready())).await;
+    let is_done =
+        poll_fn(|context| Poll::Ready(Pin::new(&mut answering).poll(context).is_ready())).await;
     if !is_done {
         tokio::task::spawn_local(answering);
     }

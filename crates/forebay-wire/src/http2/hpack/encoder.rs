@@ -5,7 +5,6 @@
 //! storing.
 
 use crate::fields::FieldRef;
-use crate::http1::has_upper_case;
 
 use super::static_table::{self, ENTRIES, hash};
 use super::table::{DynamicTable, Entry};
@@ -103,15 +102,12 @@ impl Encoder {
 
     /// Appends a field and converts its name to lower case.
     pub fn field(&mut self, out: &mut Vec<u8>, field: FieldRef) {
-        if has_upper_case(field.name) {
-            let mut lower = std::mem::take(&mut self.lower);
-            lower.clear();
-            lower.extend(field.name.iter().map(u8::to_ascii_lowercase));
-            self.encode(out, &lower, field.value, field.sensitive);
-            self.lower = lower;
-        } else {
-            self.encode(out, field.name, field.value, field.sensitive);
-        }
+        let mut lower = std::mem::take(&mut self.lower);
+        lower.clear();
+        lower.extend_from_slice(field.name);
+        lower.make_ascii_lowercase();
+        self.encode(out, &lower, field.value, field.sensitive);
+        self.lower = lower;
     }
 
     /// Appends a field with a lower-case name.
