@@ -546,12 +546,14 @@ pub fn replacing_methods(request: &Request) -> impl Iterator<Item = Vec<u8>> {
 
 /// Returns MOVE or COPY if an application may read one of them as the method. The request may spell
 /// the method `move`, or a field may replace it; see [`replacing_methods`].
+#[inline]
 pub fn moving_method(request: &Request) -> Option<&'static [u8]> {
-    const MOVING: [&[u8]; 2] = [b"MOVE", b"COPY"];
     // Most requests are GET, and applications let no field replace this method.
-    if matches!(request.method(), b"GET" | b"HEAD") {
-        return None;
-    }
+    if matches!(request.method(), b"GET" | b"HEAD") { None } else { find_moving_method(request) }
+}
+
+fn find_moving_method(request: &Request) -> Option<&'static [u8]> {
+    const MOVING: [&[u8]; 2] = [b"MOVE", b"COPY"];
     let of = |method: &[u8]| MOVING.into_iter().find(|known| known.eq_ignore_ascii_case(method));
     of(request.method()).or_else(|| replacing_methods(request).find_map(|method| of(&method)))
 }

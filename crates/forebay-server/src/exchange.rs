@@ -148,8 +148,8 @@ impl Exchange {
 
     /// Turns the connection into a tunnel after the origin returns. The origin must have sent
     /// status 101 with [`Reply::switch`].
-    pub fn open_tunnel(&mut self, tunnel: Tunnel) {
-        self.tunnel = Some(Box::new(tunnel));
+    pub fn open_tunnel(&mut self, tunnel: Box<Tunnel>) {
+        self.tunnel = Some(tunnel);
     }
 
     /// Keeps `held` until the tunnel ends, if the connection has become a tunnel.

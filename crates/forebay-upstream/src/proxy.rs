@@ -150,7 +150,7 @@ pub struct ProxyCarrier<'a> {
 impl Carrier for ProxyCarrier<'_> {
     type Connection = AssignedStream;
     /// The tunnel, if the connection has switched protocols.
-    type Outcome = Option<Tunnel>;
+    type Outcome = Option<Box<Tunnel>>;
 
     async fn connect(
         &mut self,
@@ -179,7 +179,7 @@ impl Carrier for ProxyCarrier<'_> {
         attempt: &upstream::Attempt<'_>,
         place: AssignedStream,
         exchange: &mut Exchange,
-    ) -> Result<Option<Tunnel>, Fault> {
+    ) -> Result<Option<Box<Tunnel>>, Fault> {
         exchange.enter(Step::Origin);
         let Self { wanted, is_upgrade, .. } = *self;
         let proxy = &self.proxy.settings;
@@ -204,7 +204,7 @@ impl Carrier for ProxyCarrier<'_> {
                 let idle = proxy.tunnel_idle();
                 let (backend, permit) = connection.into_parts();
                 let (backend, held) = (Box::new(backend), Box::new(permit));
-                return Ok(Some(Tunnel { backend, backend_prefix, idle, held }));
+                return Ok(Some(Box::new(Tunnel { backend, backend_prefix, idle, held })));
             }
         }
         Ok(None)

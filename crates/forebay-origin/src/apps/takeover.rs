@@ -64,12 +64,12 @@ pub async fn complete(
     let (socket, worker) = lease.into_tunnel(&mut output).map_err(lost)?;
     let socket = UnixStream::from_std(socket).map_err(lost)?;
     reply.switch().await?;
-    exchange.open_tunnel(Tunnel {
+    exchange.open_tunnel(Box::new(Tunnel {
         backend: Box::new(Socket::unix(socket, &thread.deadlines)),
         backend_prefix: output.split_off(head.len),
         idle: thread.settings().timeouts.tunnel_idle,
         held: Box::new(worker),
-    });
+    }));
     Ok(())
 }
 

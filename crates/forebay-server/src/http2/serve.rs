@@ -6,7 +6,7 @@
 //! HTTP/1.1 (`wire/src/http2/http1.rs`), because origins forward lines. Reply fields are encoded
 //! from lines, too.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;

@@ -127,7 +127,7 @@ impl ProxyAttempt<'_> {
         stream: Stream,
         exchange: &mut Exchange,
         buffers: &mut Buffers,
-    ) -> Result<Option<Tunnel>, (Fault, Failed)> {
+    ) -> Result<Option<Box<Tunnel>>, (Fault, Failed)> {
         if self.is_upgrade {
             let is_proven = stream.is_proven();
             let failed = Failed { needs_http1: false, is_proven };
@@ -189,7 +189,7 @@ impl ProxyAttempt<'_> {
         stream: Stream,
         exchange: &mut Exchange,
         buffers: &mut Buffers,
-    ) -> Result<Option<Tunnel>, Fault> {
+    ) -> Result<Option<Box<Tunnel>>, Fault> {
         let Exchange { request, reply, .. } = exchange;
         if !stream.takes_extended_connect(self.backend().connect_timeout()).await? {
             let name = self.backend().name();
@@ -215,7 +215,8 @@ impl ProxyAttempt<'_> {
         reply.switch().await?;
         let idle = self.proxy.tunnel_idle();
         let backend = Box::new(StreamTunnel(stream));
-        Ok(Some(Tunnel { backend, backend_prefix: Vec::new(), idle, held: Box::new(()) }))
+        let tunnel = Tunnel { backend, backend_prefix: Vec::new(), idle, held: Box::new(()) };
+        Ok(Some(Box::new(tunnel)))
     }
 }
 
