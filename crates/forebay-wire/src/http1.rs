@@ -28,7 +28,7 @@ pub use claims::{Claims, may_be_request_trailer};
 pub use disguises::Disguises;
 pub use error::{HeadError, HttpError};
 pub use fields::{Field, Http1Limits, KnownField};
-pub(crate) use fields::{NAMES, is_disguised_framing, parse_length};
+pub(crate) use fields::{NAMES, is_disguised_framing, parse_length, position_of_name};
 pub(crate) use mend::{HeadSyntax, head_end, mend_head};
 pub use request::{RequestFraming, RequestHead, RequestParser};
 pub use response::{ResponseFraming, ResponseHead, ResponseParser};

@@ -1,5 +1,7 @@
 //! Numeric codes of methods, fields and attributes.
 
+use crate::http1::position_of_name;
+
 /// Methods in the order of their codes. The codes start at 1.
 const METHODS: [&[u8]; 27] = [
     b"OPTIONS",
@@ -142,7 +144,7 @@ pub(super) fn method(code: u8) -> Option<&'static [u8]> {
 
 /// Returns the code of the field `name`, or `None` if `table` does not contain this name.
 pub(super) fn field_code(table: &[&[u8]], name: &[u8]) -> Option<u16> {
-    let at = table.iter().position(|known| known.eq_ignore_ascii_case(name))?;
+    let at = position_of_name(table, name)?;
     Some(FIELD_PAGE + at as u16 + 1)
 }
 
@@ -153,4 +155,22 @@ pub(super) fn is_field_code(code: u16) -> bool {
 
 pub(super) fn field(table: &'static [&'static [u8]], code: u16) -> Option<&'static [u8]> {
     table.get(usize::from(code & 0xFF).checked_sub(1)?).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_have_their_codes_in_any_case() {
+        for table in [REQUEST_FIELDS, REPLY_FIELDS] {
+            for (at, name) in table.iter().enumerate() {
+                let code = Some(0xA001 + at as u16);
+                assert_eq!(field_code(table, &name.to_ascii_lowercase()), code);
+                assert_eq!(field_code(table, &name.to_ascii_uppercase()), code);
+                assert_eq!(field_code(table, &name[1..]), None);
+            }
+            assert_eq!(field_code(table, &[b'a'; 100]), None);
+        }
+    }
 }

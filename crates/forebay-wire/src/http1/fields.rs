@@ -206,6 +206,17 @@ const fn to_lower_case(word: u64) -> u64 {
     word | (word & LETTER) >> 1
 }
 
+/// Returns the position in `names` of the name that equals `name` without regard to case. `names`
+/// have at most [`LONGEST`] letters, digits and hyphens.
+pub(crate) fn position_of_name(names: &[&[u8]], name: &[u8]) -> Option<usize> {
+    if name.len() > LONGEST {
+        return None;
+    }
+    let words = lower_case_words(name);
+    let is_it = |known: &&[u8]| known.len() == name.len() && lower_case_words(known) == words;
+    names.iter().position(is_it)
+}
+
 impl KnownField {
     /// Returns the known name that equals `name` without regard to case, or `Other` for all other
     /// names.
