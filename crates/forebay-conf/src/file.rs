@@ -5,29 +5,17 @@
 //! in the file ([`At`]). The module `resolve` parses every text with inner structure, such as an
 //! address or a duration.
 
-mod ajp;
+mod access;
 mod app;
-mod app_servers;
-mod cache;
-mod challenge;
-mod compress;
 mod defaults;
-mod fields;
-mod filter;
-mod forward_auth;
-mod jwt;
-mod limit;
 mod log;
 mod mirror;
 mod mod_perl;
-mod on_demand;
-mod pages;
 mod places;
-mod proxy;
 mod relay;
+mod reply;
 mod route;
 mod shape;
-mod signed_url;
 mod tls;
 mod upstream;
 mod value_map;
@@ -41,28 +29,23 @@ use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 use serde_json::Value;
 
-pub use ajp::{Ajp, Ping};
+pub use access::{
+    BandwidthLimit, Challenge, ConcurrencyLimit, Copied, Crawler, ForwardAuth, Jwt, RateLimit,
+    RouteTimeouts, Satisfy, SignatureAlgorithm, SignedUrl,
+};
 pub use app::{
     App, AppProtocol, Cgroup, Kind, Limits as AppLimits, Listening, OnAbort, Range, Workers,
 };
-pub use app_servers::{Fastcgi, Multiplex, Scgi, Uwsgi};
-pub use cache::Cache;
-pub use challenge::{Challenge, Crawler};
-pub use compress::{Coding, Compress};
 pub(crate) use defaults::{ANSWERS, SITE_KEYS};
 pub use defaults::{Defaults, RouteKeys};
-pub use fields::{RequestField, RequestFields};
-pub use filter::{Replace, Ssi};
-pub use forward_auth::{Copied, ForwardAuth, Satisfy};
-pub use jwt::Jwt;
-pub use limit::{BandwidthLimit, ConcurrencyLimit, RateLimit, RouteTimeouts};
 pub use log::{LogFile, Rotate, TraceClients, Traces};
 pub use mirror::Mirror;
-pub use on_demand::OnDemand;
-pub use pages::{Cors, ErrorPage, ErrorPages, Maintenance};
 pub(crate) use places::places;
-pub use proxy::{HostField, Proxy, Redirects};
 pub use relay::Relay;
+pub use reply::{
+    Cache, Coding, Compress, Cors, ErrorPage, ErrorPages, Maintenance, Replace, RequestField,
+    RequestFields, Ssi,
+};
 pub use route::{
     BasicAuth, Cgi, DigestAuth, Files, Htaccess, Listing, PathParameters, Precompressed, Redirect,
     Respond, Route, ScriptsBelow, Symlinks,
@@ -70,12 +53,13 @@ pub use route::{
 pub use shape::{
     AllOrList, At, BoolOr, NumberOrText, OneOrMany, Size, SizeText, StatusText, Table, TextOr, Time,
 };
-pub use signed_url::{SignatureAlgorithm, SignedUrl};
 pub use tls::{
-    Acme, AcmeChallenge, BackendTls, Cipher, ClientAuth, Curve, ExternalAccount, Tls, TlsVersion,
+    Acme, AcmeChallenge, BackendTls, Cipher, ClientAuth, Curve, ExternalAccount, OnDemand, Tls,
+    TlsVersion,
 };
 pub use upstream::{
-    Activation, Backend, Balance, Health, HttpVersion, ProxyHeader, StatusRetry, Sticky, Upstream,
+    Activation, Ajp, Backend, Balance, Fastcgi, Health, HostField, HttpVersion, Multiplex, Ping,
+    Proxy, ProxyHeader, Redirects, Scgi, StatusRetry, Sticky, Upstream, Uwsgi,
 };
 pub use value_map::ValueMap;
 pub use when::{Scheme, Values, When};

@@ -5,38 +5,20 @@
 //! A plan holds no sockets and no open files. A reload builds a second plan, which replaces the
 //! first.
 
+mod access;
 mod action;
-mod ajp;
 mod app;
-mod cache;
-mod challenge;
-mod changes;
-mod compress;
-mod expect;
-mod fields;
-mod filter;
-mod fingerprint;
-mod forward_auth;
-mod geo;
-mod inherited;
-mod jwt;
-mod limit;
-mod listing;
 mod log;
 mod mirror;
-mod moved;
 mod networks;
-mod pages;
 mod pattern;
 mod peer;
-mod proxy;
 mod regex;
 mod relay;
-mod retry;
+mod reply;
 mod route;
 mod secret;
 mod sharing;
-mod signed_url;
 mod store;
 mod template;
 mod tls;
@@ -51,50 +33,43 @@ use std::time::Duration;
 
 use crate::source::SourceFile;
 
-pub use action::{
-    Action, AppServer, Cgi, Fastcgi, Files, Multiplex, Redirect, Respond, ScriptsBelow,
-    ServerProtocol, Symlinks,
+pub use access::{
+    BandwidthLimit, Challenge, ConcurrencyLimit, Crawler, ForwardAuth, Jwt, JwtKeys, KeyUrl,
+    RateLimit, RouteTimeouts, Satisfy, SignedUrl, TokenSource,
 };
-pub use ajp::{Ajp, AjpFront, Ping};
+pub(crate) use access::{PUBLIC_ALGORITHMS, SECRET_ALGORITHMS};
+pub use action::{
+    Action, AppServer, Cgi, Fastcgi, Files, Listing, ListingPart, ListingTemplate, ListingValue,
+    Moved, MovedEntries, MovedPages, Multiplex, Redirect, Respond, ScriptsBelow, ServerProtocol,
+    Symlinks,
+};
 pub use app::{
     App, AppKind, AppProtocol, CgroupLimits, Listening, PerlMode, ProcessLimits, PythonMode,
     Workers,
 };
-pub use cache::{Cache, CacheDisk, CookieName};
-pub use challenge::{Challenge, Crawler};
-pub(crate) use compress::{ALGORITHMS, MIN_SIZE, TYPES};
-pub use compress::{Algorithm, Compress, ContentCoding, MediaPattern};
-pub use expect::{Expectation, ExpectedAnswer};
-pub use fields::{ReplyField, RequestChange, RequestField, Rewrite};
-pub use filter::{Filters, Replace, ReplaceEscape, Ssi};
-pub(crate) use filter::{has_script, is_plain};
-pub use fingerprint::Fingerprint;
-pub use forward_auth::{ForwardAuth, Satisfy};
-pub use geo::Geo;
-pub use inherited::Inherited;
-pub use jwt::{Jwt, JwtKeys, KeyUrl, TokenSource};
-pub(crate) use jwt::{PUBLIC_ALGORITHMS, SECRET_ALGORITHMS};
-pub use limit::{BandwidthLimit, ConcurrencyLimit, RateLimit, RouteTimeouts};
-pub use listing::{Listing, ListingPart, ListingTemplate, ListingValue};
 pub use log::{
     AccessLog, ErrorFormat, Format, Level, Log, LogFile, LogSender, LogService, LogValue, Rotation,
     TraceClients, Traces,
 };
 pub use mirror::Mirror;
-pub use moved::{Moved, MovedEntries, MovedPages};
-pub use networks::{MAX_LIST_BYTES, NetworkList, NetworkSource, NetworkUrl};
-pub use pages::{Cors, ErrorPages, Maintenance, OriginPattern, Page, PageKind, Statuses};
+pub use networks::{Geo, MAX_LIST_BYTES, NetworkList, NetworkSource, NetworkUrl};
 pub use pattern::{
     HostPattern, MAX_HEADS, Match, Matcher, PathPattern, ends_in_any_case, looks_like_file_name,
 };
 pub use peer::{Address, Clients, Listen, Network, Scheme, SocketAccess};
-pub use proxy::{HostField, Proxy, Redirects};
 pub use regex::Regex;
 pub use relay::Relay;
-pub use retry::{StatusRanges, StatusRetry};
-pub use route::{Access, BasicAuth, DigestAuth, OnAbort, PathParameters, Route};
+pub(crate) use reply::{ALGORITHMS, MIN_SIZE, TYPES, has_script, is_plain};
+pub use reply::{
+    Algorithm, Cache, CacheDisk, Compress, ContentCoding, CookieName, Cors, ErrorPages, Filters,
+    Maintenance, MediaPattern, OriginPattern, Page, PageKind, Replace, ReplaceEscape, ReplyField,
+    RequestChange, RequestField, Rewrite, Ssi, Statuses,
+};
+pub use route::{
+    Access, BasicAuth, DigestAuth, Expectation, ExpectedAnswer, Fingerprint, Inherited, OnAbort,
+    PathParameters, Route,
+};
 pub use secret::Secret;
-pub use signed_url::SignedUrl;
 pub use store::{RedisServer, SharedStore, StorePlace};
 pub(crate) use template::is_taken;
 pub use template::{Placeholder, Scope, Template, TemplatePart, UnknownPlaceholder, ValueMap};
@@ -103,7 +78,8 @@ pub use tls::{
     ExternalAccount, OnDemand, Tls,
 };
 pub use upstream::{
-    Activation, Backend, Balance, Health, HttpVersion, ProxyHeader, Sticky, Upstream,
+    Activation, Ajp, AjpFront, Backend, Balance, Health, HostField, HttpVersion, Ping, Proxy,
+    ProxyHeader, Redirects, StatusRanges, StatusRetry, Sticky, Upstream,
 };
 pub use when::{Places, ValuePattern, ValueTest, Variable, When};
 

@@ -9,8 +9,8 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 
 use super::mod_perl::{PerlAuth, Phases};
-use super::proxy::HostField;
 use super::shape::{At, OneOrMany, Size, Table, Time};
+use super::upstream::HostField;
 
 /// An application that Forebay starts and supervises.
 #[derive(Debug, Default, Deserialize, JsonSchema)]

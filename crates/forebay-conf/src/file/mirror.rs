@@ -3,9 +3,9 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::proxy::HostField;
 use super::shape::{At, OneOrMany, Size, TextOr, Time};
 use super::upstream::Backend;
+use super::upstream::HostField;
 
 /// A server that gets a copy of each request. Forebay drops the replies of this server.
 #[derive(Debug, Default, Deserialize, JsonSchema)]

@@ -5,23 +5,23 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::ajp::Ajp;
+use super::access::Challenge;
+use super::access::Jwt;
+use super::access::SignedUrl;
+use super::access::{BandwidthLimit, ConcurrencyLimit, RateLimit, RouteTimeouts};
+use super::access::{ForwardAuth, Satisfy};
 use super::app::{Limits, OnAbort};
-use super::app_servers::{Fastcgi, Scgi, Uwsgi};
-use super::cache::Cache;
-use super::challenge::Challenge;
-use super::compress::Compress;
-use super::fields::{ReplyFields, RequestFields};
-use super::filter::{Replace, Ssi};
-use super::forward_auth::{ForwardAuth, Satisfy};
-use super::jwt::Jwt;
-use super::limit::{BandwidthLimit, ConcurrencyLimit, RateLimit, RouteTimeouts};
 use super::log::LogFile;
 use super::mirror::Mirror;
-use super::pages::{Cors, ErrorPages, Maintenance};
-use super::proxy::Proxy;
+use super::reply::Cache;
+use super::reply::Compress;
+use super::reply::{Cors, ErrorPages, Maintenance};
+use super::reply::{Replace, Ssi};
+use super::reply::{ReplyFields, RequestFields};
 use super::shape::{AllOrList, At, BoolOr, OneOrMany, Size, Table, TextOr, Time};
-use super::signed_url::SignedUrl;
+use super::upstream::Ajp;
+use super::upstream::Proxy;
+use super::upstream::{Fastcgi, Scgi, Uwsgi};
 use super::when::When;
 
 /// Conditions on the request, and exactly one answer: files, cgi, fastcgi, scgi, uwsgi, ajp, proxy,

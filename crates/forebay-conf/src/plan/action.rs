@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Ajp, ContentCoding, Listing, MovedPages, ProcessLimits, Proxy, Template, Upstream};
+use super::{Ajp, ContentCoding, ProcessLimits, Proxy, Template, Upstream};
 
 /// The action that answers a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -268,4 +268,163 @@ pub struct Redirect {
     pub keep_query: bool,
     /// The status: 301, 302, 303, 307 or 308. Default 302.
     pub status: u16,
+}
+
+/// The answer for a directory without an index file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Listing {
+    /// No listing.
+    #[default]
+    Never,
+    /// Forebay's own page.
+    BuiltIn,
+    /// A page from a template.
+    Template(Arc<ListingTemplate>),
+}
+
+/// The template of a listing. Forebay reads the file when it loads the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListingTemplate {
+    /// The absolute path of the file.
+    pub file: PathBuf,
+    /// The parts before `{entries}`.
+    pub before: Vec<ListingPart>,
+    /// The parts between `{entries}` and `{/entries}`, which are repeated for each entry.
+    pub entry: Vec<ListingPart>,
+    /// The parts after `{/entries}`.
+    pub after: Vec<ListingPart>,
+}
+
+/// A part of the template of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListingPart {
+    /// Text that is the same in every listing.
+    Text(String),
+    /// A value.
+    Value(ListingValue),
+}
+
+/// A value in the template of a listing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListingValue {
+    /// `{path}`: the decoded path of the directory.
+    Path,
+    /// `{parent}`: a link to the parent directory. For `/`: a link to `/` itself.
+    Parent,
+    /// `{sort.name}`: a link that sorts by name. If the listing is already sorted by name, the link
+    /// reverses the order.
+    SortName,
+    /// `{sort.size}`: a link that sorts by size.
+    SortSize,
+    /// `{sort.time}`: a link that sorts by time.
+    SortTime,
+    /// `{sort}`: the current order: `name`, `size` or `time`.
+    Sort,
+    /// `{order}`: `asc` or `desc`.
+    Order,
+    /// `{note}`: a sentence if the listing is incomplete.
+    Note,
+    /// `{name}`: the name of the entry; for a directory with a final slash.
+    Name,
+    /// `{href}`: a link to the entry.
+    Href,
+    /// `{size}`: the size of a file with its unit.
+    Size,
+    /// `{bytes}`: the size of a file in bytes.
+    Bytes,
+    /// `{modified}`: the time of the last change in UTC.
+    Modified,
+    /// `{kind}`: `file` or `directory`.
+    Kind,
+}
+
+impl ListingValue {
+    /// All values with their names. The values of an entry follow the others.
+    pub(crate) const ALL: [(&'static str, Self); 14] = [
+        ("path", Self::Path),
+        ("parent", Self::Parent),
+        ("sort.name", Self::SortName),
+        ("sort.size", Self::SortSize),
+        ("sort.time", Self::SortTime),
+        ("sort", Self::Sort),
+        ("order", Self::Order),
+        ("note", Self::Note),
+        ("name", Self::Name),
+        ("href", Self::Href),
+        ("size", Self::Size),
+        ("bytes", Self::Bytes),
+        ("modified", Self::Modified),
+        ("kind", Self::Kind),
+    ];
+
+    /// Returns true if the value belongs to an entry.
+    pub(crate) fn is_of_entry(self) -> bool {
+        use ListingValue::{Bytes, Href, Kind, Modified, Name, Size};
+        matches!(self, Name | Href | Size | Bytes | Modified | Kind)
+    }
+
+    /// Returns true if clients or owners of files choose the text of the value. The text must not
+    /// become part of a script or of a link.
+    pub(crate) fn is_free_text(self) -> bool {
+        matches!(self, Self::Path | Self::Name)
+    }
+
+    /// Returns true if the value is a link. The text of a link must not become part of another link
+    /// or of a script.
+    pub(crate) fn is_link(self) -> bool {
+        use ListingValue::{Href, Parent, SortName, SortSize, SortTime};
+        matches!(self, Href | Parent | SortName | SortSize | SortTime)
+    }
+}
+
+/// Redirects from old to new addresses, read from a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MovedPages {
+    /// The file that the redirects were read from.
+    pub file: PathBuf,
+    /// The redirects. All threads share them.
+    pub entries: Arc<MovedEntries>,
+}
+
+/// Redirects by decoded path. Old addresses without a query are in `by_path`, those with a query in
+/// `by_query`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MovedEntries {
+    pub(crate) by_path: BTreeMap<Vec<u8>, Moved>,
+    pub(crate) by_query: BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, Moved>>,
+}
+
+/// The new address for one old address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// A URL, or a path that begins with one slash. The text is printable ASCII.
+    pub to: String,
+    /// The status of the redirect.
+    pub status: u16,
+    /// True if the client's query is appended, because neither the old nor the new address has a
+    /// query.
+    pub keeps_query: bool,
+}
+
+impl MovedPages {
+    /// Returns the new address for a decoded path and a query. An entry with exactly this query has
+    /// precedence over an entry without a query. Returns `None` if there is no entry for the path.
+    pub fn find(&self, path: &[u8], query: &[u8]) -> Option<&Moved> {
+        let entries = &*self.entries;
+        let exact = || entries.by_query.get(path)?.get(query);
+        let exact = if query.is_empty() { None } else { exact() };
+        exact.or_else(|| entries.by_path.get(path))
+    }
+}
+
+impl MovedEntries {
+    /// Returns the number of entries.
+    pub fn len(&self) -> usize {
+        self.by_path.len() + self.by_query.values().map(BTreeMap::len).sum::<usize>()
+    }
+
+    /// Returns true if there are no entries.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }

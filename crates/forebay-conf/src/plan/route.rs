@@ -1,5 +1,6 @@
 //! A route: its conditions on requests, and the action that answers them.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,9 +8,8 @@ use std::time::Duration;
 
 use super::{
     Action, BandwidthLimit, Cache, Challenge, Clients, Compress, ConcurrencyLimit, Cors,
-    ErrorPages, Filters, Fingerprint, ForwardAuth, Inherited, Jwt, LogFile, Maintenance, Matcher,
-    Mirror, RateLimit, ReplyField, RequestField, Rewrite, RouteTimeouts, Satisfy, SignedUrl,
-    Upstream,
+    ErrorPages, Filters, ForwardAuth, Jwt, LogFile, Maintenance, Matcher, Mirror, RateLimit,
+    ReplyField, RequestField, Rewrite, RouteTimeouts, Satisfy, SignedUrl, Upstream,
 };
 
 /// A route: conditions on requests, and the action that answers matching requests.
@@ -287,4 +287,84 @@ pub struct DigestAuth {
     pub file: PathBuf,
     /// The realm of the users. It has no control characters and no colon.
     pub realm: String,
+}
+
+/// A test of a site's routes: a request and its expected answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expectation {
+    /// The method of the request.
+    pub method: String,
+    /// The target of the request: a URL, or a path with its query for the first host of the site.
+    pub target: String,
+    /// The expected answer.
+    pub answer: ExpectedAnswer,
+}
+
+/// An expected answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExpectedAnswer {
+    /// A status, and perhaps the `Location` of the reply.
+    Status(u16, Option<String>),
+    /// The kind of route that answers (`proxy`, `app`, ...), and perhaps the name of its
+    /// application.
+    Kind(&'static str, Option<String>),
+    /// The route with this name.
+    Route(String),
+}
+
+/// A key that a site or route gets from defaults or from a set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inherited {
+    /// The key, with the names of the tables in the route that contain it:
+    /// `set_headers.X-Frame-Options`.
+    pub key: String,
+    /// The value as typed, with placeholders such as `{env.TOKEN}`.
+    pub typed: String,
+    /// The table that the key comes from: `[defaults]`, `[site.defaults]` or `[set.NAME]`.
+    pub table: String,
+    /// The line of the value in its file, from 1.
+    pub line: usize,
+    /// The included file that contains the value; `None` for the configuration file itself.
+    pub file: Option<String>,
+}
+
+/// A number for everything that was typed for a route, with defaults, sets, groups and maps. It is
+/// the same after a restart, on another machine and in a later version of Forebay, so files of a
+/// disk cache may carry it. Names of Rust types and fields do not count.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Fingerprint(u128);
+
+impl Fingerprint {
+    /// The hash FNV-1a of 128 bits (Fowler, Noll and Vo): stable, and good enough for texts that
+    /// only administrators write.
+    pub(crate) fn of(text: &str) -> Self {
+        const OFFSET_BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+        const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+        let step = |hash: u128, byte: u8| (hash ^ u128::from(byte)).wrapping_mul(PRIME);
+        Self(text.bytes().fold(OFFSET_BASIS, step))
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// Without the number, because it says nothing to a reader.
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Fingerprint")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_that_of_the_published_vectors() {
+        assert_eq!(Fingerprint::of("").to_string(), "6c62272e07bb014262b821756295c58d");
+        assert_eq!(Fingerprint::of("a").to_string(), "d228cb696f1a8caf78912b704e4a8964");
+    }
 }

@@ -2,8 +2,9 @@
 //! its own connections, so a thread without a connection would wait forever.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use super::{Action, Fastcgi, Multiplex, Plan, Route, Site};
+use super::{Action, Fastcgi, JwtKeys, Multiplex, Plan, Route, Site, Upstream};
 
 impl Plan {
     /// Returns the connection limit of each address. If the limits of several routes differ, the
@@ -79,6 +80,31 @@ fn sharing_routes(plan: &mut Plan) -> impl Iterator<Item = (&Option<String>, usi
         }
         _ => None,
     })
+}
+
+impl Plan {
+    /// Calls `change` with the group of every route and stream. A named group has one call for each
+    /// of its uses.
+    pub fn change_upstreams(&mut self, change: &mut impl FnMut(&mut Upstream)) {
+        let routes = self.sites.iter_mut().flat_map(|site| &mut site.routes);
+        for upstream in routes.flat_map(upstreams_mut) {
+            change(Arc::make_mut(upstream));
+        }
+        for relay in &mut self.relays {
+            change(Arc::make_mut(&mut relay.upstream));
+        }
+    }
+}
+
+/// Returns the groups that [`Route::upstreams`] returns, as mutable references.
+fn upstreams_mut(route: &mut Route) -> Vec<&mut Arc<Upstream>> {
+    let mut found: Vec<_> = route.action.upstream_mut().into_iter().collect();
+    found.extend(route.access.forward_auth.as_mut().and_then(|auth| auth.server.upstream_mut()));
+    found.extend(route.mirror.as_mut().map(|mirror| &mut mirror.proxy.upstream));
+    if let Some(JwtKeys::Url(url)) = route.access.jwt.as_mut().map(|jwt| &mut jwt.keys) {
+        found.push(&mut url.proxy.upstream);
+    }
+    found
 }
 
 #[cfg(test)]

@@ -1,8 +1,11 @@
 //! A group of backends, for every protocol.
 
+use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Address, BackendTls, Scheme, StatusRanges, StatusRetry, Template};
+use super::secret::Secret;
+use super::{Address, BackendTls, Scheme, Template};
 
 /// A group of servers, and the distribution of requests among them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -213,4 +216,121 @@ pub enum ProxyHeader {
     V1,
     /// A binary header.
     V2,
+}
+
+/// Servlet containers that speak AJP 1.3, and the distribution of requests among them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ajp {
+    /// The containers.
+    pub upstream: Arc<Upstream>,
+    /// The secret that the containers require. `None`: they require no secret.
+    pub secret: Option<Secret>,
+    /// The largest packet in bytes, including its header: 8192 (the default) to 65,536.
+    pub packet_size: usize,
+    /// The times at which a container gets a ping. Default [`Ping::Off`].
+    pub ping: Ping,
+    /// The longest time between two reads of a reply. `None`: [`super::Timeouts::reply_idle`]
+    /// applies.
+    pub reply_timeout: Option<Duration>,
+}
+
+/// The requirements of an `ajp://` listener for the web servers that connect to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AjpFront {
+    /// The secret that each request must contain. `None`: no secret is required.
+    pub secret: Option<Secret>,
+    /// The largest packet in bytes, including its header: 8192 (the default) to 65,536.
+    pub packet_size: usize,
+}
+
+/// The times at which a container gets a ping, which tests if the container answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ping {
+    /// After each new connection.
+    Connect,
+    /// Before each request.
+    Always,
+    /// Never.
+    #[default]
+    Off,
+}
+
+/// HTTP servers, and changes to the requests and replies that they exchange with clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proxy {
+    /// The servers.
+    pub upstream: Arc<Upstream>,
+    /// The `Host` that servers get. Default [`HostField::Client`].
+    pub host: HostField,
+    /// The prefix that is removed from the path. It begins with `/`.
+    pub strip_prefix: Option<String>,
+    /// The treatment of redirects and cookies that contain the server's own address. Default
+    /// [`Redirects::Rewrite`].
+    pub redirect: Redirects,
+    /// The longest time between two reads of a reply. `None`: [`super::Timeouts::reply_idle`]
+    /// applies.
+    pub reply_timeout: Option<Duration>,
+    /// The longest time without data on an upgraded connection. `None`:
+    /// [`super::Timeouts::tunnel_idle`] applies.
+    pub tunnel_idle: Option<Duration>,
+}
+
+impl Proxy {
+    /// Returns a route to these servers, with the default of every setting.
+    pub fn new(to: Vec<Backend>) -> Self {
+        Self {
+            upstream: Arc::new(Upstream::new(to)),
+            host: HostField::default(),
+            strip_prefix: None,
+            redirect: Redirects::default(),
+            reply_timeout: None,
+            tunnel_idle: None,
+        }
+    }
+}
+
+/// The treatment of redirects and cookies that contain the server's own address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Redirects {
+    /// Redirects and cookies are rewritten to the address that clients use.
+    #[default]
+    Rewrite,
+    /// Redirects and cookies are passed on unchanged.
+    Off,
+}
+
+/// The `Host` that servers get.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HostField {
+    /// The client's own `Host`.
+    #[default]
+    Client,
+    /// The server's [`Backend::authority`].
+    Backend,
+}
+
+/// Retries of requests whose reply has one of these statuses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusRetry {
+    /// The statuses, from 400 to 599. Default 502, 503 and 504.
+    pub statuses: StatusRanges,
+    /// The methods of requests that Forebay may send to another server. Default GET, HEAD and
+    /// OPTIONS.
+    pub methods: Vec<String>,
+    /// The largest number of servers that get a request, from 2 to [`super::Upstream::MOST`].
+    /// Default 3.
+    pub attempts: u32,
+    /// The largest number of retries per 100 requests of the last 10 s, from 1 to 100. Default 10.
+    pub budget: u32,
+}
+
+/// A set of statuses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusRanges(pub Vec<RangeInclusive<u16>>);
+
+impl StatusRanges {
+    /// Returns true if `status` is in the set.
+    pub fn contain(&self, status: u16) -> bool {
+        self.0.iter().any(|range| range.contains(&status))
+    }
 }

@@ -4,13 +4,13 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::ajp::ajp;
 use super::app_server::{fastcgi, scgi, uwsgi};
 use super::listing::listing;
 use super::media::{media_type, types};
 use super::moved::moved;
 use super::path::{directory, file, file_name};
-use super::process::{limits, max_processes};
+use super::program::{limits, max_processes};
+use super::proxy::ajp;
 use super::proxy::proxy;
 use super::template::{Known, redirect_target};
 use super::value::{required, size_or_unlimited, text, time_above_zero, variables, within};

@@ -7,7 +7,7 @@ use super::app_server::{PHP, mount, prefix, script_ends};
 use super::effect::{all_have_effect, no_effect, only_its_own};
 use super::mod_perl::{mod_perl, preload};
 use super::path::{directory, file, interpreter};
-use super::process::{LEAST_MEMORY, at_least, cgroup, limits, max_processes, watch};
+use super::program::{LEAST_MEMORY, at_least, cgroup, limits, max_processes, watch};
 use super::program::{program, ready, ready_variables};
 use super::template::shared_key;
 use super::upstream::sticky_cookie;

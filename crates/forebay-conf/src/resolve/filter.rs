@@ -1,7 +1,7 @@
 //! Resolves `replace` and `ssi` of a route.
 
-use super::compress::media_pattern;
 use super::effect::no_effect;
+use super::reply::media_pattern;
 use super::template::{Known, template};
 use super::value::{required, size};
 use super::{Context, Resolution};

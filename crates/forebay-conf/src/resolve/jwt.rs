@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use super::access::{divide, field_name};
 use super::effect::no_effect;
-use super::forward_auth::{divide, field_name};
 use super::upstream::{Keys, of_route};
 use super::value::{is_token, text, time, time_above_zero};
 use super::{Context, Resolution, path};

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::ajp::{AjpFronts, front};
 use super::effect::no_effect;
 use super::expect::expectations;
 use super::inherited::inherited;
 use super::log::site_log;
-use super::pages::{error_pages, maintenance};
 use super::proxies::{forwarded, proxies};
+use super::proxy::{AjpFronts, front};
+use super::reply::{error_pages, maintenance};
 use super::route::{OfSite, route};
 use super::socket::{Sockets, socket_access};
 use super::tls::{Spoken, agree, http3, redirect, tls};
