@@ -10,22 +10,19 @@
 mod holm;
 mod latency;
 mod leak;
-mod outlier;
 mod ratio;
-mod slope;
-mod student;
 mod summary;
 mod trimmed;
 
 pub use holm::{holm, holm_levels};
 pub use latency::{Latency, LatencyDecodeError};
+pub use leak::theil_sen;
 pub use leak::{FEWEST_BURSTS, Growth, growth};
-pub use outlier::outliers;
 pub use ratio::{Ratio, Verdict, ratio_ci, ratio_of_rounds, ratio_of_runs};
-pub use slope::theil_sen;
-pub use student::{t_quantile, t_two_sided};
+pub use summary::outliers;
 pub use summary::{Summary, median};
 pub use trimmed::Estimate;
+pub use trimmed::{t_quantile, t_two_sided};
 
 // The tests compile and run the examples of README.md.
 #[cfg(doctest)]

@@ -2,8 +2,8 @@
 //! each round. Within a round, candidate and baseline are loaded in turns, one slice of load each.
 //! Their slices with the same number are a pair.
 
-use crate::student::t_quantile;
 use crate::trimmed::Estimate;
+use crate::trimmed::t_quantile;
 
 /// Ratio of a candidate to a baseline over paired rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
