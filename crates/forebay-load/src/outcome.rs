@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use forebay_stat::Latency;
 use serde_json::{Value, json};
 
-use crate::latency_json::latency_json;
+use crate::counts::latency_json;
 use crate::{
     Arrivals, Failures, GrpcCounts, IterationCounts, Protocol, Rate, ReplayRun, Second,
     ServerCounts, Shard, ShardRun, SlowCounts, StageCounts,

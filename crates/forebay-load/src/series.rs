@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use forebay_stat::Latency;
 
 use crate::Second;
-use crate::stage_counts::StageTally;
+use crate::counts::StageTally;
 use crate::tally::Tally;
 
 /// Counts of one load thread for each second of a run.

@@ -9,7 +9,7 @@ use std::{io, thread};
 use forebay_stat::Latency;
 use serde_json::{Value, json};
 
-use crate::latency_json::latency_json;
+use crate::counts::latency_json;
 use crate::merge::add_up;
 use crate::outcome::{count, status_json, status_of};
 use crate::run::{LoadThreads, allow_files, crew};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use forebay_stat::Latency;
 use serde_json::{Value, json};
 
-use crate::latency_json::latency_json;
+use crate::counts::latency_json;
 
 /// Maximum pace at which connections read replies and send requests. `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

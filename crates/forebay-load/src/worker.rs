@@ -17,11 +17,11 @@ use rustix::time::{
 
 use crate::backlog::{BacklogSample, BacklogSamples, BacklogWindow};
 use crate::budget::RequestBudget;
+use crate::counts::StageTally;
 use crate::mix::Mix;
 use crate::pacer::Pacer;
 use crate::ramp::ActiveTimes;
 use crate::series::Series;
-use crate::stage_counts::StageTally;
 use crate::tally::Tally;
 use crate::target::ServerAddresses;
 use crate::template::Values;
