@@ -119,9 +119,7 @@
 //! machine.
 #![forbid(unsafe_code)]
 
-mod bound;
 mod client;
-mod command;
 mod disturbance;
 mod experiment;
 mod interrupt;
@@ -129,7 +127,6 @@ pub mod keeper;
 mod listening;
 mod machine;
 pub mod number;
-mod overrun;
 mod pairing;
 pub mod profile;
 mod profiling;
@@ -141,7 +138,6 @@ mod round;
 mod run;
 mod schedule;
 mod service;
-mod steady;
 mod summary;
 mod trial;
 mod watch;

@@ -3,24 +3,22 @@
 
 mod bench;
 mod chart;
-mod csv;
 mod html;
 mod json;
 mod label;
-mod markdown;
 mod profile;
 mod read;
 pub mod sentence;
 mod table;
 
 pub use bench::bench_page;
-pub use csv::csv;
 pub use html::html;
 pub use json::json;
-pub use markdown::markdown;
 pub use profile::{folded_names, read_folded};
 pub use read::read;
 pub use sentence::{conclusions, interval, more_rounds, noise_floor};
+pub use table::csv;
+pub use table::markdown;
 pub use table::table;
 
 use crate::number;

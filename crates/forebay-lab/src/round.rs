@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use forebay_load::{Arrivals, Control, Endpoint, Outcome, Rate, Spec, Stop, Turns, Url};
 
 use crate::Interrupt;
-use crate::bound::{client_bound, think_bound, usable_cores};
 use crate::client;
+use crate::disturbance::Overrun;
+use crate::disturbance::{WINDOW, is_steady};
+use crate::disturbance::{client_bound, think_bound, usable_cores};
 use crate::experiment::{self, Amount, Configuration, Printed, Values};
 use crate::keeper::Keeper;
 use crate::number;
-use crate::overrun::Overrun;
 use crate::schedule::{Executor, Group, Member, Turn};
 use crate::service::Services;
-use crate::steady::{WINDOW, is_steady};
 use crate::trial::{
     Halt, Measured, RunError, Runner, Slice, StartFailure, Trial, TrialCheck, broken,
     refuse_occupied, stop,

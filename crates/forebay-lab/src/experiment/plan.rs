@@ -1,11 +1,13 @@
 //! Validated experiment file, with defaults for all keys that the file leaves out.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cell, Client, MaxFailed, Values, seconds};
+use super::{Client, seconds};
 
 /// Validated experiment: names are unique, and exactly one configuration is the baseline.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -321,5 +323,217 @@ impl Configuration {
             path if path.is_empty() => url,
             path => format!("{}{}", url.trim_end_matches('/'), values.fill(path)),
         }
+    }
+}
+
+/// Combination of values. A value replaces the key of `[load]` with the same name, and `None` keeps
+/// that key's value. `placeholders` has the values for the configurations.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Cell {
+    /// Values of the combination as text, which becomes part of configuration names.
+    pub label: String,
+    /// Concurrent connections.
+    pub connections: Option<u32>,
+    /// Path of the request.
+    pub path: Option<String>,
+    /// Requests per second at a fixed rate (open loop); 0 for a closed loop.
+    pub rate: Option<u32>,
+    /// Concurrent HTTP/2 or HTTP/3 requests per connection.
+    pub streams: Option<u32>,
+    /// Sends requests over HTTP/2.
+    pub http2: Option<bool>,
+    /// Sends requests over HTTP/3.
+    pub http3: Option<bool>,
+    /// Sends further requests over an open connection.
+    pub keepalive: Option<bool>,
+    /// Length of the request body in bytes.
+    pub body_bytes: Option<u32>,
+    /// Names and values of placeholders in the configurations.
+    pub placeholders: Vec<(String, String)>,
+}
+
+/// Failed requests that do not count as a problem: a number, or a share of all requests.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum MaxFailed {
+    /// Number of a configuration's requests that may fail.
+    Count(u64),
+    /// Share of a configuration's requests that may fail, from 0 to 1.
+    Share(f64),
+}
+
+impl MaxFailed {
+    /// Returns true if `failed` of `total` requests are allowed to fail.
+    pub fn allows(self, failed: u64, total: u64) -> bool {
+        match self {
+            Self::Count(most) => failed <= most,
+            Self::Share(most) => failed as f64 <= most * total as f64,
+        }
+    }
+}
+
+impl Default for MaxFailed {
+    fn default() -> Self {
+        Self::Count(0)
+    }
+}
+
+impl FromStr for MaxFailed {
+    type Err = String;
+
+    /// Parses `10` or `0.1%`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || "write a number of requests, or a percentage such as 0.1%".to_owned();
+        let Some(percent) = text.strip_suffix('%') else {
+            return text.parse().map(Self::Count).map_err(|_| wrong());
+        };
+        match percent.trim().parse::<f64>() {
+            Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(Self::Share(percent / 100.0)),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+impl TryFrom<String> for MaxFailed {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<MaxFailed> for String {
+    fn from(most: MaxFailed) -> Self {
+        most.to_string()
+    }
+}
+
+impl fmt::Display for MaxFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Count(most) => write!(f, "{most}"),
+            Self::Share(most) => write!(f, "{}%", most * 100.0),
+        }
+    }
+}
+
+/// Values of the placeholders of one trial.
+#[derive(Clone, Debug)]
+pub struct Values {
+    /// Port that was free when the trial began.
+    pub port: u16,
+    /// Absolute directory of the experiment file.
+    pub dir: String,
+    /// Temporary directory of the trial.
+    pub tmp: String,
+    /// Values for the placeholders of the services that run in the trial.
+    pub services: Vec<ServiceValues>,
+}
+
+/// Values of a service's placeholders: `{NAME.port}` and `{NAME.tmp}`.
+#[derive(Clone, Debug)]
+pub struct ServiceValues {
+    /// Name of the service.
+    pub name: String,
+    /// Port of the service.
+    pub port: u16,
+    /// Temporary directory of the service.
+    pub tmp: String,
+}
+
+impl Values {
+    /// Replaces the placeholders in `text`. Other text in braces stays unchanged, because a start
+    /// command may be a shell or awk script with many braces.
+    pub fn fill(&self, text: &str) -> String {
+        let own = text
+            .replace("{port}", &self.port.to_string())
+            .replace("{dir}", &self.dir)
+            .replace("{tmp}", &self.tmp);
+        self.services.iter().fold(own, |text, service| {
+            let ServiceValues { name, port, tmp } = service;
+            text.replace(&format!("{{{name}.port}}"), &port.to_string())
+                .replace(&format!("{{{name}.tmp}}"), tmp)
+        })
+    }
+}
+
+/// Returns true if both configurations have the same settings, including the value of `{dir}`.
+/// Ignores name, notes, baseline, reference and saved date.
+fn is_started_alike(now: &Configuration, then: &Configuration) -> bool {
+    let like_now = Configuration {
+        name: now.name.clone(),
+        baseline: now.baseline,
+        notes: now.notes.clone(),
+        reference: now.reference.clone(),
+        saved: now.saved.clone(),
+        ..then.clone()
+    };
+    serde_json::to_value(now).ok() == serde_json::to_value(like_now).ok()
+}
+
+impl Plan {
+    /// Adds configurations of `earlier` as references. For each current configuration `a`, the
+    /// earlier configuration `a` becomes the reference, with the name `a (LABEL)`. Earlier
+    /// configurations whose results came from a saved report are ignored.
+    ///
+    /// Returns the names of the configurations that have the same settings in `earlier`. For these
+    /// configurations, adds no configuration of `earlier`, because the caller may use saved results
+    /// instead.
+    ///
+    /// # Errors
+    /// Fails if no configuration has the same name in `earlier`.
+    pub fn compare_with(&mut self, earlier: &Plan, label: &str) -> Result<Vec<String>, String> {
+        let mut unchanged = Vec::new();
+        let mut found = Vec::new();
+        for configuration in &mut self.configurations {
+            let then = earlier.configurations.iter().find(|then| then.name == configuration.name);
+            let Some(then) = then.filter(|then| then.saved.is_none()) else { continue };
+            let name = format!("{} ({label})", configuration.name);
+            configuration.reference = Some(name.clone());
+            if is_started_alike(configuration, then) {
+                unchanged.push(configuration.name.clone());
+                continue;
+            }
+            let twin = Configuration { name, baseline: false, reference: None, ..then.clone() };
+            found.push(Configuration { isolated: configuration.isolated, ..twin });
+        }
+        if found.is_empty() && unchanged.is_empty() {
+            let names: Vec<&str> = earlier.configurations.iter().map(|c| c.name.as_str()).collect();
+            return Err(format!("no configuration has the same name there: {}", names.join(", ")));
+        }
+        self.configurations.append(&mut found);
+        Ok(unchanged)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_or_a_share_may_fail() {
+        let allows = |text: &str, failed| text.parse::<MaxFailed>().unwrap().allows(failed, 1000);
+        assert!(allows("0", 0) && !allows("0", 1) && allows("3", 3) && !allows("3", 4));
+        assert!(allows("0.1%", 1) && !allows("0.1%", 2) && allows("100 %", 1000));
+        for wrong in ["", "-1", "x", "101%", "nan%", "1.5"] {
+            assert!(wrong.parse::<MaxFailed>().is_err(), "{wrong}");
+        }
+        assert_eq!("0.5%".parse::<MaxFailed>().unwrap().to_string(), "0.5%");
+    }
+}
+
+#[cfg(test)]
+mod placeholder_tests {
+    use super::*;
+
+    #[test]
+    fn every_occurrence_is_filled_and_other_braces_stay() {
+        let services = vec![ServiceValues { name: "db".into(), port: 5432, tmp: "/s".into() }];
+        let values = Values { port: 8000, dir: "/d".into(), tmp: "/t".into(), services };
+        assert_eq!(values.fill("{db.port} {db.tmp}/x {other.port}"), "5432 /s/x {other.port}");
+        assert_eq!(
+            values.fill("{port}:{port} {dir}/{tmp} {print $1} {}"),
+            "8000:8000 /d//t {print $1} {}"
+        );
     }
 }

@@ -5,7 +5,6 @@ mod course;
 mod flame;
 mod latency;
 mod rate;
-mod scale;
 mod svg;
 mod timeline;
 
@@ -17,7 +16,7 @@ pub use rate::rate;
 pub use timeline::{HeatMap, TimeLine, distribution, heat_map, over_time};
 
 use super::label::labels as short_names;
-use scale::Scale;
+use svg::Scale;
 use svg::Svg;
 
 /// Type of screen. The page contains each chart for both types and shows the suitable one.

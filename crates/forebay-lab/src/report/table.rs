@@ -6,7 +6,7 @@ use comfy_table::{
 
 use super::label::labels;
 use super::{cells, columns, conclusions, noise_floor};
-use crate::{Experiment, Row, summary};
+use crate::{Experiment, Row, Trial, number, summary};
 
 /// Width of the table and of all text.
 const WIDTH: usize = 80;
@@ -118,4 +118,138 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
         }
     }
     lines
+}
+
+const COLUMNS: &str = "configuration,round,order,void,requests_per_s,completed,failed,duration_s,p50_us,\
+                       p99_us,cpu_us_per_request,rss_start,rss_end,rss_max,processes_max,threads_max,\
+                       fds_max";
+
+/// Returns all trials as CSV. Values that were not measured are empty.
+pub fn csv(experiment: &Experiment) -> String {
+    let mut out = format!("{COLUMNS}\n");
+    for results in &experiment.results {
+        for trial in &results.trials {
+            out += &line(&results.configuration.name, trial);
+        }
+    }
+    out
+}
+
+/// Returns the line of one trial, in the order of `COLUMNS`. A trial without a measurement has
+/// empty columns.
+fn line(name: &str, trial: &Trial) -> String {
+    let void = trial.void.as_deref().unwrap_or_default();
+    let (round, order) = (trial.id.round, trial.id.order);
+    let mut line = format!("{},{round},{order},{}", quoted(name), quoted(void));
+    let Some(measured) = &trial.measured else {
+        return line + &",".repeat(COLUMNS.matches(',').count() - 3) + "\n";
+    };
+    let (outcome, server) = (&measured.outcome, &measured.server);
+    line += &format!(
+        ",{},{},{},{},{},{},{}",
+        measured.rate(),
+        outcome.requests.completed,
+        outcome.requests.failed,
+        outcome.duration.as_secs_f64(),
+        outcome.latency.percentile_us(50.0),
+        outcome.latency.percentile_us(99.0),
+        measured.cpu_us_per_request().map(|us| us.to_string()).unwrap_or_default(),
+    );
+    let most = &server.most;
+    line += &format!(
+        ",{},{},{},{},{},{}\n",
+        server.rss_start, server.rss_end, most.rss, most.processes, most.threads, most.fds
+    );
+    line
+}
+
+/// Quotes a text according to RFC 4180. The prefix `'` keeps spreadsheets from reading a text as a
+/// formula.
+fn quoted(text: &str) -> String {
+    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    let plain = if is_formula { format!("'{text}") } else { text.to_owned() };
+    if plain.contains([',', '"', '\n', '\r']) {
+        return format!("\"{}\"", plain.replace('"', "\"\""));
+    }
+    plain
+}
+
+/// Returns title, conclusions, table, load and machine.
+pub fn markdown(experiment: &Experiment) -> String {
+    let rows = summary::rows(experiment);
+    let mut out = format!("# {}\n\n", escaped(&experiment.plan.title));
+    if let Some(reason) = &experiment.incomplete {
+        out += &format!("**Incomplete:** {}\n\n", escaped(reason));
+    }
+    for sentence in conclusions(experiment, &rows).into_iter().chain(noise_floor(experiment, &rows))
+    {
+        out += &format!("- {}\n", escaped(&sentence));
+    }
+    let columns = columns(&experiment.plan);
+    let figures = columns.len() - 2;
+    out += &format!("\n| {} |\n", columns.map(|name| escaped(&name)).join(" | "));
+    out += &format!("|---|{}---|\n", "---:|".repeat(figures));
+    for row in &rows {
+        let notes: Vec<String> = row.notes.iter().map(|note| escaped(note)).collect();
+        let line: Vec<String> = cells(row).iter().map(|cell| escaped(cell)).collect();
+        out += &format!("| {} | {} |\n", line.join(" | "), notes.join("<br>"));
+    }
+    out += &format!("\n{}\n", escaped(&setting(experiment)));
+    out
+}
+
+/// Describes load, rounds and machine in one paragraph.
+fn setting(experiment: &Experiment) -> String {
+    let machine = &experiment.machine;
+    format!(
+        "{}; {} of {} rounds, seed {}. {}, {} cores, {} memory, {}, {}; forebay {}, {}.",
+        super::load_in_words(&experiment.plan),
+        experiment.rounds_finished,
+        experiment.plan.rounds,
+        experiment.seed,
+        machine.cpu,
+        machine.cores,
+        number::size(machine.memory as f64),
+        machine.os,
+        machine.kernel,
+        machine.forebay,
+        machine.date,
+    )
+}
+
+/// Escapes text for Markdown. The result is on one line and can be used in a table.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\\' | '`' | '*' | '_' | '|' | '#' | '[' | ']' => out.extend(['\\', character]),
+            '<' => out.push_str("&lt;"),
+            '&' => out.push_str("&amp;"),
+            '\n' | '\r' => out.push(' '),
+            character => out.push(character),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_stay_in_their_cells() {
+        assert_eq!(quoted("a"), "a");
+        assert_eq!(quoted("a, \"b\""), "\"a, \"\"b\"\"\"");
+        assert_eq!(quoted("=1+1"), "'=1+1");
+    }
+}
+
+#[cfg(test)]
+mod markdown_tests {
+    use super::*;
+
+    #[test]
+    fn no_text_breaks_out_of_its_cell() {
+        assert_eq!(escaped("a|b\n<script>`x`"), "a\\|b &lt;script>\\`x\\`");
+    }
 }

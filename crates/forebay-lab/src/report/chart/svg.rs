@@ -127,3 +127,88 @@ impl Svg {
         self.body.push('\n');
     }
 }
+
+/// Linear or logarithmic axis of a chart.
+pub struct Scale {
+    low: f64,
+    high: f64,
+    start: f64,
+    end: f64,
+    logarithmic: bool,
+    ticks: Vec<f64>,
+}
+
+impl Scale {
+    /// Creates an axis from 0 to a round number of at least `highest`, with about `steps` ticks.
+    /// `start` and `end` are the positions of the axis's ends.
+    pub fn linear(highest: f64, steps: usize, start: f64, end: f64) -> Self {
+        let highest = if highest.is_finite() && highest > 0.0 { highest } else { 1.0 };
+        let step = round_step(highest / steps.max(1) as f64);
+        let count = (highest / step - 1e-9).ceil().max(1.0);
+        let ticks = (0..=count as usize).map(|index| index as f64 * step).collect();
+        Self { low: 0.0, high: count * step, start, end, logarithmic: false, ticks }
+    }
+
+    /// Creates a logarithmic axis from a round number of at most `lowest` to a round number of at
+    /// least `highest`. `lowest` and `highest` must be greater than 0.
+    pub fn logarithmic(lowest: f64, highest: f64, start: f64, end: f64) -> Self {
+        let lowest = lowest.max(f64::MIN_POSITIVE);
+        let decades = (highest / lowest).log10();
+        let factors: &[f64] = if decades > 3.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+        let first = lowest.log10().floor() as i32;
+        let last = highest.log10().ceil() as i32;
+        let marks: Vec<f64> = (first..=last)
+            .flat_map(|power| factors.iter().map(move |factor| factor * 10f64.powi(power)))
+            .collect();
+        let low = marks.iter().rev().find(|mark| **mark <= lowest * 1.000_001).copied();
+        let high = marks.iter().find(|mark| **mark >= highest * 0.999_999).copied();
+        let (low, high) = (low.unwrap_or(lowest), high.unwrap_or(highest).max(lowest * 1.1));
+        let inside = |mark: &f64| (low * 0.999..=high * 1.001).contains(mark);
+        let ticks = marks.into_iter().filter(inside).collect();
+        Self { low, high, start, end, logarithmic: true, ticks }
+    }
+
+    pub fn at(&self, value: f64) -> f64 {
+        let share = if self.logarithmic {
+            (value.max(self.low) / self.low).ln() / (self.high / self.low).ln()
+        } else {
+            (value - self.low) / (self.high - self.low)
+        };
+        self.start + share * (self.end - self.start)
+    }
+
+    pub fn ticks(&self) -> &[f64] {
+        &self.ticks
+    }
+}
+
+/// Returns the smallest number of the series 1, 2, 2.5, 5, 10, 20, 25 and so on that is at least
+/// `step`. The series also continues below 1: 0.5, 0.25, 0.2, 0.1.
+fn round_step(step: f64) -> f64 {
+    let power = 10f64.powf(step.log10().floor());
+    let rounded = [1.0, 2.0, 2.5, 5.0, 10.0].iter().find(|&&factor| factor * power >= step * 0.999);
+    rounded.unwrap_or(&10.0) * power
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_linear_axis_begins_at_zero_and_has_round_ticks() {
+        let scale = Scale::linear(873.0, 5, 0.0, 100.0);
+        assert_eq!(scale.ticks(), [0.0, 200.0, 400.0, 600.0, 800.0, 1000.0]);
+        assert_eq!(scale.at(500.0), 50.0);
+        assert_eq!(Scale::linear(0.0, 5, 0.0, 1.0).ticks().first(), Some(&0.0));
+    }
+
+    #[test]
+    fn a_logarithmic_axis_holds_all_values() {
+        let scale = Scale::logarithmic(130.0, 4100.0, 100.0, 0.0);
+        assert_eq!(scale.ticks(), [100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0]);
+        assert_eq!(scale.at(100.0), 100.0);
+        assert!(scale.at(5000.0).abs() < 1e-9);
+        let single = Scale::logarithmic(100.0, 100.0, 0.0, 1.0);
+        assert!(single.at(100.0).is_finite());
+    }
+}
