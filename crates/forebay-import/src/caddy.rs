@@ -6,7 +6,6 @@ mod block;
 mod certificates;
 mod expression;
 mod files;
-mod fill;
 mod layers;
 mod matchers;
 mod needless;

@@ -12,16 +12,13 @@
 mod accept;
 mod apache;
 mod caddy;
-mod closed;
 mod complement;
 mod directive;
 mod draft;
 mod expect;
 mod files;
-mod fixed_fields;
 mod keys;
 mod matcher;
-mod mount;
 mod network;
 mod nginx;
 mod pattern;
@@ -70,6 +67,6 @@ pub fn import(language: Language, file: &Path) -> Result<Imported, ImportError> 
     print::reduce(&mut draft);
     accept::accept(&mut draft, keys);
     print::reduce(&mut draft);
-    closed::name_sites(&mut draft);
+    accept::name_sites(&mut draft);
     Ok(print::print(draft, file, keys))
 }

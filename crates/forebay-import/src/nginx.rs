@@ -3,7 +3,6 @@
 mod access;
 mod answer;
 mod auth_copies;
-mod auth_server;
 mod backends;
 mod bodies;
 mod cache;
@@ -17,12 +16,9 @@ mod locations;
 mod logs;
 mod maintenance;
 mod maps;
-mod methods;
 mod names;
 mod needless;
 mod pages;
-mod process;
-mod referers;
 mod rewrites;
 mod scope;
 mod server;
@@ -160,7 +156,7 @@ pub fn translate(file: &Path, keys: &Keys) -> Result<Draft, ImportError> {
     changed(&main, &mut cx.changed);
     let blocks: Vec<&Directive> =
         main.iter().filter(|directive| directive.name == "stream").collect();
-    process::settings(&mut cx, &main);
+    servers::settings(&mut cx, &main);
     let servers: Vec<&Directive> =
         scope.own().iter().filter(|directive| directive.name == "server").collect();
     if servers.is_empty() && blocks.is_empty() {
@@ -172,7 +168,7 @@ pub fn translate(file: &Path, keys: &Keys) -> Result<Draft, ImportError> {
     }
     blocks.iter().for_each(|block| streams::translate(&mut cx, &main, block));
     report(&mut cx, &main, http);
-    process::needless(&mut cx, &main);
+    servers::needless(&mut cx, &main);
     if cx.draft.sites.is_empty() && cx.draft.streams.is_empty() {
         let message = format!("no server of {} has a translation", file.display());
         return Err(ImportError::new(message, "write the streams anew: see the guide on streams"));

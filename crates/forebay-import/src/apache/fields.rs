@@ -6,7 +6,7 @@ use super::media::{self, is_type};
 use super::sections::{all, last, settle};
 use super::syntax::{Directive, is};
 use crate::draft::DraftRoute;
-use crate::fixed_fields;
+use crate::keys;
 use crate::template::literal;
 use crate::units::duration;
 use crate::value::{Table, Value};
@@ -171,7 +171,7 @@ fn request_header(cx: &mut Cx<'_>, directive: &Directive, route: &mut DraftRoute
     {
         return;
     }
-    if fixed_fields::is_own(&name) {
+    if keys::is_own(&name) {
         if !action.eq_ignore_ascii_case("unset") {
             let next = "Forebay sets or removes this field itself: remove the line";
             route.comments.push(cx.note(directive, next));

@@ -4,18 +4,18 @@
 use super::Cx;
 use super::access::{Gate, access_without_translation, gate, refused_methods, settle_gate};
 use super::around::Around;
+use super::bases;
 use super::bases::{Base, Content, redirects_within};
 use super::fastcgi;
 use super::fields::decorate;
 use super::handlers::{handlers, whole_handler};
-use super::index;
 use super::mod_perl;
-use super::narrow::narrowed;
 use super::pages;
 use super::proxies;
 use super::regions::{existing, guarded, has_option, region_matcher, regions, whole_root};
 use super::rewrites;
 use super::script_alias::scripts;
+use super::sections::narrowed;
 use super::sections::{Section, Sections, all, is_below, last, settle};
 use super::syntax::{Directive, is, line};
 use super::targets;
@@ -410,7 +410,7 @@ fn directory(
     }
     out.extend(handlers(cx, sections, layers, (url, dir), &route));
     out.extend(slash_redirect((url, dir), &route));
-    out.extend(index::elsewhere(cx, sections, layers, (url, dir), &route));
+    out.extend(bases::elsewhere(cx, sections, layers, (url, dir), &route));
     for (matcher, dir) in directories(cx, (url, dir), &route.matcher) {
         for (some, to) in &fallbacks {
             let Some(some) = whole_paths(cx, some) else {

@@ -4,7 +4,7 @@ use super::Cx;
 use super::around::Around;
 use super::conditions::{self, Conditions};
 use super::globs;
-use super::narrow::narrowed;
+use super::sections::narrowed;
 use super::sections::{Sections, all, last, settle};
 use super::syntax::{Directive, is, line};
 use super::targets;

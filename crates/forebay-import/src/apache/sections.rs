@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::Cx;
 use super::syntax::{Directive, is};
+use crate::draft::DraftRoute;
+use crate::matcher::Matcher;
 
 /// Maximum number of directories that are searched for `.htaccess`.
 const MOST_DIRECTORIES: usize = 20_000;
@@ -204,4 +206,18 @@ pub fn url_of(dir: &str, base_dir: &str, base_url: &str) -> Option<String> {
     let rest = Path::new(dir).strip_prefix(base_dir).ok()?.to_str()?;
     let base = base_url.trim_end_matches('/');
     Some(if rest.is_empty() { format!("{base}/") } else { format!("{base}/{rest}/") })
+}
+
+/// Returns the route for requests that also meet `region`; `None` if there are no such requests.
+/// If one route cannot have both conditions, returns a closed route for the whole region.
+pub fn narrowed(cx: &mut Cx<'_>, route: DraftRoute, region: &Matcher) -> Option<DraftRoute> {
+    if let Some(matcher) = route.matcher.and(region) {
+        return Some(DraftRoute { matcher, ..route });
+    }
+    if !route.matcher.conflicts_with(region) {
+        return None;
+    }
+    let next = "a route cannot have both conditions: write routes for these paths";
+    let comment = cx.draft.notes.add(&route.place, &route.source, next);
+    Some(DraftRoute { matcher: region.clone(), ..route }.closed(comment))
 }

@@ -4,7 +4,7 @@ use super::Cx;
 use super::sections::{all, last};
 use super::syntax::{Directive, is};
 use crate::draft::DraftRoute;
-use crate::mount::{Mount, mount};
+use crate::template::{Mount, mount};
 use crate::units::duration;
 use crate::value::{Table, Value};
 

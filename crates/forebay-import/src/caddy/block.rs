@@ -1,8 +1,8 @@
 //! Translates the directives of a site or of a `handle` block, in Caddy's own order.
 
 use super::around::{Around, Layer};
-use super::fill::fill;
 use super::matchers::{Condition, condition, depends_on_case, in_any_case, named, split};
+use super::rewrites::fill;
 use super::syntax::Directive;
 use super::{Cx, layers, line, rewrites, servers};
 use crate::draft::DraftRoute;

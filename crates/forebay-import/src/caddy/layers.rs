@@ -3,7 +3,7 @@
 use super::Cx;
 use super::addresses::url;
 use super::around::Layer;
-use super::fill::fill;
+use super::rewrites::fill;
 use super::servers::{header_up, is_gate, remove};
 use super::syntax::Directive;
 use crate::draft::DraftRoute;

@@ -2,8 +2,8 @@
 
 use super::addresses::url;
 use super::around::Around;
-use super::fill::fill;
 use super::needless::is_needless;
+use super::rewrites::fill;
 use super::syntax::Directive;
 use super::{Cx, files};
 use crate::draft::DraftRoute;

@@ -1,11 +1,11 @@
 //! Translates a location to routes: its rewrites, its access rules, its content, and changes to its
 //! replies.
 
+use super::access::{self, Limit};
 use super::access::{Gate, gate, guard};
 use super::conditions;
 use super::here::{EarlyStep, Here, OwnContent, Phase};
 use super::locations::{Location, LocationKind, Slot, longest};
-use super::methods::{self, Limit};
 use super::pages::pages;
 use super::rewrites;
 use super::server::TranslatedServer;
@@ -386,7 +386,7 @@ fn content<'a>(
         routes.push(rest);
     }
     if let Some(methods) = &phase.methods {
-        methods::only(methods, &mut routes);
+        access::only(methods, &mut routes);
     }
     let limit = Limit::of(cx, scope);
     let mut rest = match &limit {

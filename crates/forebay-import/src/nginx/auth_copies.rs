@@ -1,7 +1,7 @@
 //! Finds the fields of an `auth_request` answer that nginx passes on (`auth_request_set`).
 
 use super::scope::Scope;
-use crate::fixed_fields;
+use crate::keys;
 
 /// A field of the answer to `auth_request` that a backend gets as a request field.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub fn auth_copies(scope: &Scope<'_>) -> Vec<AuthCopy> {
     let mut copies: Vec<AuthCopy> = Vec::new();
     let mut add = |name: String, answer: &str| {
         let is_new = copies.iter().all(|copy| !copy.name.eq_ignore_ascii_case(&name));
-        if is_new && fixed_fields::of(&name, "").is_none() {
+        if is_new && keys::of(&name, "").is_none() {
             copies.push(AuthCopy { name, answer: answer.to_owned() });
         }
     };

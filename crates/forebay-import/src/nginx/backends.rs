@@ -11,9 +11,9 @@ use super::variables::{Variables, has_variables};
 use super::{Cx, files_of, value_maps};
 use crate::draft::DraftRoute;
 use crate::files;
-use crate::fixed_fields::{self, Fixed};
-use crate::mount::{Mount, mount};
+use crate::keys::{self, Fixed};
 use crate::template;
+use crate::template::{Mount, mount};
 use crate::units::duration;
 use crate::value::{Table, Value};
 
@@ -199,7 +199,7 @@ fn request_fields(
         }
     }
     for field in fields {
-        let fixed = fixed_fields::of(field.arg(0), field.arg(1));
+        let fixed = keys::of(field.arg(0), field.arg(1));
         match fixed {
             Some(Fixed::Sent) => continue,
             Some(Fixed::Own) => {

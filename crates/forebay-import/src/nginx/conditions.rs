@@ -8,7 +8,7 @@ use super::server::TranslatedServer;
 use super::switches::{self, Switch};
 use super::syntax::Directive;
 use super::variables::{Variables, has_variables};
-use super::{Cx, maintenance, needless, referers, unread};
+use super::{Cx, access, maintenance, needless, unread};
 use crate::draft::DraftRoute;
 use crate::keys::Keys;
 use crate::matcher::Matcher;
@@ -445,7 +445,7 @@ fn meaning(
         ["-f" | "-e", file] if !has_variables(file) && file.starts_with('/') => {
             Meaning::WhileExists(file.to_owned())
         }
-        ["$invalid_referer"] => match referers::invalid(cx, server, &here.location.scope) {
+        ["$invalid_referer"] => match access::invalid(cx, server, &here.location.scope) {
             Some(matcher) => Meaning::Requests(Box::new((matcher, None))),
             None => Meaning::Unknown,
         },
