@@ -2,20 +2,17 @@
 
 mod against;
 pub mod conditions;
-pub mod duration;
 pub mod export;
 mod find_rate;
 mod form;
 mod format;
 #[cfg(feature = "tui")]
 mod live;
+mod load_options;
 pub mod number;
 mod progress;
-mod raw;
-mod replay;
 pub mod report;
 mod scenario;
-mod stages;
 mod start;
 
 use std::io::{self, IsTerminal, Write};
@@ -85,8 +82,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["weights", "requests_file", "find_rate", "body", "body_file"])]
     replay: Option<PathBuf>,
     /// Multiple of the pace of --replay, such as 2 or 0.5; max sends as fast as replies arrive
-    #[arg(long, value_name = "FACTOR", value_parser = replay::speed, requires = "replay", conflicts_with_all = ["rate", "think"])]
-    speed: Option<replay::Speed>,
+    #[arg(long, value_name = "FACTOR", value_parser = load_options::speed, requires = "replay", conflicts_with_all = ["rate", "think"])]
+    speed: Option<load_options::Speed>,
     /// Number of concurrent connections [default: 10]
     #[arg(short, long, value_parser = number::count::<usize>, allow_negative_numbers = true)]
     connections: Option<usize>,
@@ -94,7 +91,7 @@ pub struct BenchArgs {
     #[arg(short = 'n', long, conflicts_with = "duration", value_parser = number::count::<u64>, allow_negative_numbers = true)]
     requests: Option<u64>,
     /// Stop after this time, such as 10s, 500ms or 2m [default: 10s]
-    #[arg(short, long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(short, long, value_name = "TIME", value_parser = number::parse)]
     duration: Option<Duration>,
     /// Number of load threads [default: one per core, at most one per connection]
     #[arg(short, long, allow_negative_numbers = true)]
@@ -107,7 +104,7 @@ pub struct BenchArgs {
     /// linearly to the TARGET. With -r, targets are rates, and the first stage begins at -r (which
     /// may be 0). Otherwise, targets are numbers of connections, and the first stage begins at -c,
     /// or at 0 without -c
-    #[arg(long, value_name = "TIME:TARGET,...", value_delimiter = ',', value_parser = stages::parse, conflicts_with_all = ["requests", "duration", "find_rate", "against"])]
+    #[arg(long, value_name = "TIME:TARGET,...", value_delimiter = ',', value_parser = load_options::parse, conflicts_with_all = ["requests", "duration", "find_rate", "against"])]
     stages: Vec<RampStage>,
     /// Distribution in time of the requests, with -r or --find-rate
     #[arg(long, value_enum, default_value_t = Spread::Poisson, requires = "paced")]
@@ -182,7 +179,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", value_parser = number::count::<u64>, conflicts_with = "no_keepalive")]
     requests_per_connection: Option<u64>,
     /// Close a connection that is older than this time after a reply, and open a new one
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, conflicts_with = "no_keepalive")]
+    #[arg(long, value_name = "TIME", value_parser = number::parse, conflicts_with = "no_keepalive")]
     connection_lifetime: Option<Duration>,
     /// Read at most this number of bytes of replies per second on each connection, such as 100
     #[arg(long, value_name = "BYTES", value_parser = number::count::<u64>)]
@@ -206,7 +203,7 @@ pub struct BenchArgs {
     messages: usize,
     /// End of a reply over tcp: a number of bytes, 'text:END' with the last bytes of the reply, or
     /// close [default: close]
-    #[arg(long, value_name = "END", value_parser = raw::reply_end)]
+    #[arg(long, value_name = "END", value_parser = load_options::reply_end)]
     reply_end: Option<ReplyEnd>,
     /// Open connections to this address instead of that of the URLs, as curl does: HOST:PORT or
     /// unix:/SOCKET for all URLs, or HOST1:PORT1:HOST2:PORT2 for URLs with HOST1 and PORT1. Each
@@ -233,10 +230,10 @@ pub struct BenchArgs {
     #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     streams: usize,
     /// Pause on each connection between a reply and the next request, such as 100ms
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, conflicts_with = "rate")]
+    #[arg(long, value_name = "TIME", value_parser = number::parse, conflicts_with = "rate")]
     think: Option<Duration>,
     /// Time limit of a request, such as 5s
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "10s")]
+    #[arg(long, value_name = "TIME", value_parser = number::parse, default_value = "10s")]
     timeout: Duration,
     /// Write the result as JSON. With - it goes to standard output, and the report to standard
     /// error
@@ -476,8 +473,9 @@ impl BenchArgs {
         let mut parts = match (&self.requests_file, &self.replay) {
             (Some(file), _) => read_requests(file, &url)?,
             (_, Some(file)) => {
-                let speed = self.speed.unwrap_or(replay::Speed::default_of(self.is_unpaced()));
-                let (parts, order) = replay::read(file, &url, speed)?;
+                let speed =
+                    self.speed.unwrap_or(load_options::Speed::default_of(self.is_unpaced()));
+                let (parts, order) = load_options::read(file, &url, speed)?;
                 replay = Some(Arc::new(order));
                 parts
             }
@@ -594,7 +592,7 @@ impl BenchArgs {
         if self.stages.is_empty() {
             return Ok(None);
         }
-        stages::ramp(&self.stages, self.rate, self.connections).map(Some)
+        load_options::ramp(&self.stages, self.rate, self.connections).map(Some)
     }
 
     fn arrivals(&self) -> Arrivals {

@@ -1,6 +1,5 @@
 //! Subcommand `forebay check`.
 
-mod difference;
 mod requests;
 
 use std::io::Write;
@@ -59,7 +58,7 @@ pub fn run(args: CheckArgs) -> ExitCode {
         Ok((plan, warnings)) => {
             let _ = write!(std::io::stderr(), "{warnings}");
             if let Some(running) = &args.diff {
-                match difference::with(running, &plan) {
+                match requests::with(running, &plan) {
                     Ok(text) => drop(write!(std::io::stdout(), "{text}")),
                     Err((code, why)) => {
                         let _ = writeln!(std::io::stderr(), "forebay check: {}", why.trim_end());

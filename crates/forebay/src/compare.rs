@@ -16,7 +16,7 @@ use forebay_lab::{
     report,
 };
 
-use crate::bench::{duration, number};
+use crate::bench::number;
 use against::WorkDirectories;
 use decision::Decisions;
 use saving::Saving;
@@ -48,7 +48,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "PATH", requires = "commands", default_value = "/")]
     path: String,
     /// Time of measurement per server and round, such as 5s; overrides the file
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(long, value_name = "TIME", value_parser = number::parse)]
     duration: Option<Duration>,
     /// Run rounds until the ends of every interval are at most this far from its middle, such as
     /// '+-3%'. At most --rounds rounds are run, 40 by default

@@ -1,7 +1,5 @@
 //! Subcommand `forebay doctor`: looks at the machine, and names what would limit Forebay.
 
-mod access;
-mod finding;
 mod machine;
 mod site;
 
@@ -9,8 +7,8 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use finding::{Finding, Level};
 use machine::Machine;
+use machine::{Finding, Level};
 use serde_json::json;
 
 /// Look at this machine, and name what would limit or break Forebay

@@ -1,6 +1,5 @@
 //! Subcommand `forebay import`: translates the configuration of another server to one of Forebay.
 
-mod compare;
 mod fetch;
 mod verify;
 

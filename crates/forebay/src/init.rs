@@ -3,7 +3,6 @@
 mod compare;
 mod detect;
 mod found;
-mod idle;
 mod look;
 mod python;
 mod quote;

@@ -1,5 +1,7 @@
 //! Parses numbers on the command line, which may have a suffix: `100k`, `1.5M`.
 
+use std::time::Duration;
+
 const SUFFIXES: [(char, f64); 4] = [('k', 1e3), ('K', 1e3), ('M', 1e6), ('G', 1e9)];
 
 /// Parses a number of connections or requests: `500`, `1k`, `2M`.
@@ -45,6 +47,29 @@ fn scaled(text: &str) -> Option<f64> {
     Some((number * scale * 1e6).round() / 1e6)
 }
 
+const UNITS: [(&str, f64); 5] =
+    [("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+
+/// Maximum time in seconds. Longer times are typing errors. The limit also prevents an overflow of
+/// the clock.
+const LONGEST_S: f64 = 366.0 * 86_400.0;
+
+/// Parses `10s`, `500ms`, `1.5m`, `250us` or `1h`; `10` is 10 s.
+pub fn parse(text: &str) -> Result<Duration, String> {
+    let wrong =
+        || format!("{text:?} is not a time: write a number and a unit, such as 10s or 500ms");
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let unit = if unit.is_empty() { "s" } else { unit };
+    let (_, scale) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;
+    let plain = number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let seconds = number.parse::<f64>().ok().filter(|_| plain).ok_or_else(wrong)? * scale;
+    if seconds > LONGEST_S {
+        return Err(format!("{text} is more than a year"));
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,5 +104,36 @@ mod tests {
         for text in ["", "/s", "5/h", "inf", "-5", "5//s", "5/s/s"] {
             assert!(rate(text).is_err(), "{text}");
         }
+    }
+}
+
+#[cfg(test)]
+mod duration_tests {
+    use super::*;
+
+    #[test]
+    fn numbers_with_units() {
+        for (text, ms) in [
+            ("10s", 10_000),
+            ("500ms", 500),
+            ("2m", 120_000),
+            ("1h", 3_600_000),
+            ("1.5s", 1500),
+            ("2000us", 2),
+            ("0s", 0),
+            ("10", 10_000),
+            ("0.5", 500),
+        ] {
+            assert_eq!(parse(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        for text in ["", "s", ".", "10 s", "-1s", "+1s", "1e3s", "infs", "nans", "1..2s", "9999h9"]
+        {
+            assert!(parse(text).is_err(), "{text}");
+        }
+        assert!(parse("99999h").unwrap_err().contains("year"));
     }
 }

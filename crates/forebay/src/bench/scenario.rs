@@ -13,8 +13,8 @@ use forebay_load::{
 };
 use toml::Spanned;
 
-use super::duration;
 use super::form::Form;
+use super::number;
 use crate::body_file;
 use file::{CheckTable, ExtractTable, ScenarioFile, ScenarioTable, StepTable};
 
@@ -322,7 +322,7 @@ impl ScenarioReader<'_> {
             let help = "write \"1s\", \"1s..3s\" (uniform) or \"exponential 2s\"";
             self.at(typed.span(), why, help)
         };
-        let time = |text: &str| duration::parse(text.trim()).map_err(wrong);
+        let time = |text: &str| number::parse(text.trim()).map_err(wrong);
         let text = typed.get_ref();
         if let Some(mean) = text.strip_prefix("exponential ") {
             return Ok(Some(ThinkTime::Exponential(time(mean)?)));

@@ -7,12 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use forebay_net::sys::datagrams::{Routing, attach_reuseport_filter};
+use forebay_process::Person;
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use rustix::net::sockopt::set_socket_reuseport;
 use rustix::net::{AddressFamily, SocketType, bind, socket};
 use rustix::process::{Resource, getrlimit};
-
-use super::finding::Finding;
 
 /// Descriptors that Forebay itself needs. Each client needs up to two further ones.
 const OWN_DESCRIPTORS: u64 = 64;
@@ -297,4 +296,67 @@ pub fn space(what: &str, dir: &Path, mend: &str) -> Option<Finding> {
 fn total_memory(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
+}
+
+/// Severity of a finding. The number is the exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    Ok = 0,
+    /// Forebay works, but is limited.
+    Warning = 1,
+    /// Forebay does not start, or clients are refused.
+    Error = 2,
+}
+
+impl Level {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// A fact about the machine or the site.
+pub struct Finding {
+    pub level: Level,
+    pub topic: &'static str,
+    pub message: String,
+    /// A command, or a change of the configuration, that removes the problem.
+    pub mend: Option<String>,
+}
+
+impl Finding {
+    pub fn ok(topic: &'static str, message: impl Into<String>) -> Self {
+        Self { level: Level::Ok, topic, message: message.into(), mend: None }
+    }
+
+    pub fn warning(
+        topic: &'static str,
+        message: impl Into<String>,
+        mend: impl Into<String>,
+    ) -> Self {
+        Self { level: Level::Warning, topic, message: message.into(), mend: Some(mend.into()) }
+    }
+
+    pub fn error(topic: &'static str, message: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self { level: Level::Error, topic, message: message.into(), mend: Some(mend.into()) }
+    }
+}
+
+/// Returns the user with this name, with all its groups. `passwd` and `group` are the texts of these
+/// files in /etc. Returns `None` if there is no such user, or if an ID in the user's line is not a
+/// number.
+pub fn person(name: &str, passwd: &str, group: &str) -> Option<Person> {
+    let fields = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let of_user = fields.into_iter().find(|fields| fields.first() == Some(&name))?;
+    let id = of_user.get(2)?.parse().ok()?;
+    let mut groups = vec![of_user.get(3)?.parse().ok()?];
+    for line in group.lines() {
+        let fields: Vec<_> = line.split(':').collect();
+        let members = fields.get(3).is_some_and(|all| all.split(',').any(|member| member == name));
+        groups.extend(fields.get(2).and_then(|id| id.parse::<u32>().ok()).filter(|_| members));
+    }
+    Some(Person::new(name, id, groups))
 }

@@ -11,8 +11,8 @@ use forebay_conf::{AccessLog, Action, Address, CertificateSource, Listen, Plan, 
 use forebay_gateway::{SiteTls, check, check_store, rights_doubts};
 use forebay_process::Right;
 
-use super::access::person;
-use super::finding::Finding;
+use super::machine::Finding;
+use super::machine::person;
 use super::machine::{Machine, space};
 
 /// A certificate should be renewed this number of days before it expires.

@@ -11,9 +11,9 @@ use forebay_import::Refusals;
 
 use super::detect;
 use super::found::{Detected, FoundApp, SITE_FILE};
-use super::idle::IdleScripts;
 use super::look::Look;
 use super::quote;
+use super::scripts::IdleScripts;
 
 /// Detects the application or the files in `dir`, and writes a site for them to `dir`. Returns a
 /// report for the user. An existing site is an error, unless `force` is true.
