@@ -227,3 +227,16 @@ fn a_route_keeps_its_fingerprint_until_its_settings_change() {
     }
     assert_ne!(of(TEXT, "/other"), fingerprint);
 }
+
+#[test]
+fn two_places_that_are_far_apart_on_one_line_are_not_shown_with_all_between() {
+    for length in [10, 3000] {
+        let moved = "d".repeat(length);
+        let text = format!(
+            "[[site]]\nlisten = 8080\n[[site.route]]\nredirect = {{ file = \"{moved}\", to = \"/x\" }}\n"
+        );
+        let shown = forebay_conf::parse(&text, "far.toml", Path::new("/")).unwrap_err().plain();
+        assert!(shown.contains("both `to` and `file`"), "{shown}");
+        assert!(shown.lines().all(|line| line.chars().count() < 1000), "{shown:.2000}");
+    }
+}

@@ -41,10 +41,11 @@ impl Diagnostic for Shown<'_> {
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
         let Details { span, label, also, source, .. } = self.details;
-        source.as_ref()?;
+        let source = source.as_ref()?;
         let first = LabeledSpan::new_primary_with_span(Some(label.clone()), span.clone());
         let second = also
             .as_ref()
+            .filter(|(other, _)| source.fits(span, other))
             .map(|(span, label)| LabeledSpan::new_with_span(Some(label.clone()), span.clone()));
         Some(Box::new(std::iter::once(first).chain(second)))
     }
@@ -60,6 +61,13 @@ pub(super) struct Excerpt {
 impl Excerpt {
     pub fn new(text: &str, name: &str) -> Self {
         Self { name: visible(name), text: blank(text) }
+    }
+
+    /// Returns false if the spans are far apart on one line, which miette would show whole.
+    fn fits(&self, span: &Range<usize>, other: &Range<usize>) -> bool {
+        let between = span.end.min(other.end)..span.start.max(other.start);
+        between.len() <= LONGEST_LINE / 2
+            || self.text.get(between).is_none_or(|text| text.contains('\n'))
     }
 
     /// The line of the span's start, and its columns, which count from 1.
