@@ -56,8 +56,6 @@ pub struct Socket {
     is_unacknowledged: Cell<bool>,
     /// See [`Socket::set_farewell`].
     farewell: Cell<&'static [u8]>,
-    /// See [`Socket::hold`].
-    held: Cell<Option<Box<dyn Send>>>,
 }
 
 /// A connection that is detached from its thread, to be passed to another thread. If it is dropped
@@ -66,7 +64,6 @@ pub struct Detached {
     /// `None` only after [`Socket::attach`].
     stream: Option<DetachedStream>,
     farewell: &'static [u8],
-    held: Option<Box<dyn Send>>,
 }
 
 enum DetachedStream {
@@ -112,7 +109,6 @@ impl Socket {
             is_unread: Cell::new(false),
             is_unacknowledged: Cell::new(false),
             farewell: Cell::default(),
-            held: Cell::default(),
         }
     }
 
@@ -125,7 +121,6 @@ impl Socket {
         };
         let socket = Self::new(io, deadlines);
         socket.set_farewell(detached.farewell);
-        socket.held.set(detached.held.take());
         Ok(socket)
     }
 
@@ -137,7 +132,6 @@ impl Socket {
         }
         self.deadlines.send_outgoing();
         let (shared, farewell) = (self.shared.clone(), self.farewell.take());
-        let held = self.held.take();
         // This drop removes the socket from the deadlines, which hold the only other reference.
         drop(self);
         let watched = Rc::into_inner(shared).ok_or(io::ErrorKind::ResourceBusy)?;
@@ -146,7 +140,7 @@ impl Socket {
             Io::Unix(stream) => DetachedStream::Unix(stream.into_std()?),
             Io::Memory(_) => return Err(io::ErrorKind::Unsupported.into()),
         };
-        Ok(Detached { stream: Some(stream), farewell, held })
+        Ok(Detached { stream: Some(stream), farewell })
     }
 
     /// Sets a deadline for all reads: `after` from now. Later reads fail with `TimedOut`.
@@ -373,11 +367,6 @@ impl Socket {
     /// close.
     pub fn set_farewell(&self, farewell: &'static [u8]) {
         self.farewell.set(farewell);
-    }
-
-    /// Keeps `value` until the connection closes, also if another thread takes the connection.
-    pub fn hold(&self, value: Box<dyn Send>) {
-        self.held.set(Some(value));
     }
 
     /// Completes when bytes can be read or the peer has closed.

@@ -119,8 +119,8 @@ impl BackendConnection {
 
     /// Records the first byte of the reply. Later calls do nothing.
     pub fn answered(&self) {
-        if let Some(served) = self.wait.take().and_then(Wait::end) {
-            self.socket.hold(Box::new(served));
+        if let Some(wait) = self.wait.take() {
+            wait.end();
         }
     }
 

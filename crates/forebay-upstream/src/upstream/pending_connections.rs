@@ -9,13 +9,6 @@
 //! four times the usual wait for the first byte of a reply, and at least 5 ms. Forebay then closes
 //! a connection that has no request, at most one for each new connection.
 //!
-//! A backend that has served twenty connections at once, and now has twelve, needs no close to
-//! serve the next: it is only slow for a moment. So below the greatest number of open connections
-//! that have had a reply, a new connection is overdue after 100 ms at the earliest. A server with
-//! threads or an event loop then loses almost no connection, and a server of processes, which is
-//! always at its greatest number under load, still gives way after 5 ms. A close takes back what
-//! was learned, because the backend may have fewer processes than before.
-//!
 //! Forebay learns the usual wait from every new connection, and from kept connections while new
 //! connections wait. If Forebay has closed another connection for a new connection, the wait counts
 //! from that close.
@@ -32,9 +25,8 @@ use tokio::time::Instant;
 const TIMES_USUAL: u32 = 4;
 /// Minimum wait, because the backend's process may have had to wait for the CPU.
 const LEAST_PATIENCE: Duration = Duration::from_millis(5);
-/// Minimum wait while the usual wait is unknown, or while the backend has served more connections
-/// at once than it has now.
-const LONG_PATIENCE: Duration = Duration::from_millis(100);
+/// Wait after which a connection is overdue while the usual wait is unknown.
+const FIRST_PATIENCE: Duration = Duration::from_millis(100);
 /// The usual wait is a moving average, in which a request has the weight 1/`WEIGHT`.
 const WEIGHT: i64 = 8;
 
@@ -45,10 +37,6 @@ pub struct PendingConnections {
     count: AtomicUsize,
     /// Usual time from a request to the first byte of its reply, in microseconds. 0 means unknown.
     usual: AtomicU64,
-    /// Number of open connections that have had a reply.
-    served: AtomicUsize,
-    /// Greatest value of `served` since the last close in favor of a new connection.
-    most_served: AtomicUsize,
     /// True if a thread runs [`watch`]. May be false although a thread runs `watch`: the next new
     /// connection then starts another `watch`, which does no harm.
     is_watched: AtomicBool,
@@ -61,7 +49,7 @@ struct PendingState {
     waiting: VecDeque<(u64, Instant)>,
     /// Numbers of the new connections for which another connection was closed, and the times of
     /// these closes.
-    favored: VecDeque<(u64, Instant)>,
+    served: VecDeque<(u64, Instant)>,
     next: u64,
     /// [`watch`] has asked `holders` about all overdue connections with numbers below this one.
     asked: u64,
@@ -82,9 +70,6 @@ pub struct PendingConnection {
     all: Arc<PendingConnections>,
     number: u64,
 }
-
-/// A connection that has had a reply, until it is closed.
-pub struct ServedConnection(Arc<PendingConnections>);
 
 /// Marks that a thread runs [`watch`]. When this value is dropped, for example because the thread
 /// ends, another thread may run `watch`.
@@ -125,9 +110,8 @@ impl PendingConnections {
             return false;
         }
         let Some((number, _)) = state.waiting.pop_front() else { return false };
-        state.favored.push_back((number, Instant::now()));
+        state.served.push_back((number, Instant::now()));
         self.count.fetch_sub(1, Ordering::Relaxed);
-        self.most_served.store(self.served.load(Ordering::Relaxed), Ordering::Relaxed);
         true
     }
 
@@ -156,16 +140,8 @@ impl PendingConnections {
     }
 
     fn patience(&self) -> Duration {
-        let (served, most) = (&self.served, &self.most_served);
-        let has_room = served.load(Ordering::Relaxed) < most.load(Ordering::Relaxed);
-        let least = if has_room { LONG_PATIENCE } else { LEAST_PATIENCE };
-        self.least_patience().max(least)
-    }
-
-    /// The patience with a backend that is at its greatest number of connections.
-    fn least_patience(&self) -> Duration {
         match self.usual.load(Ordering::Relaxed) {
-            0 => LONG_PATIENCE,
+            0 => FIRST_PATIENCE,
             usual => LEAST_PATIENCE.max(Duration::from_micros(usual) * TIMES_USUAL),
         }
     }
@@ -180,28 +156,29 @@ impl PendingConnections {
     }
 
     /// Asks the holders to close an idle connection, if new connections have become overdue since
-    /// the last call. Returns the time of the next look, or `None` if all new connections are
-    /// overdue already, or if there are none.
+    /// the last call. Returns the time at which the next new connection becomes overdue. Returns
+    /// `None` if all new connections are overdue already, or if there are none.
     fn ask_holders(&self) -> Option<Instant> {
         let mut state = self.state();
         let (now, patience) = (Instant::now(), self.patience());
         let PendingState { waiting, asked, holders, next: opened, .. } = &mut *state;
-        let mut unasked = waiting.iter().skip_while(|(number, _)| number < asked);
-        let is_due = |(_, since): &&(u64, Instant)| *since + patience <= now;
-        let first = unasked.next();
-        let next = if first.is_some_and(|first| is_due(&first)) {
+        let mut next = None;
+        let mut asks = false;
+        for &(number, since) in waiting.iter().filter(|(number, _)| number >= asked) {
+            if since + patience > now {
+                next = Some((number, since + patience));
+                break;
+            }
+            asks = true;
+        }
+        *asked = next.map_or(*opened, |(number, _)| number);
+        if asks {
             holders.retain(|holder| holder.send(()).is_ok());
-            unasked.find(|waiting| !is_due(waiting))
-        } else {
-            first
-        };
-        *asked = next.map_or(*opened, |(number, _)| *number);
+        }
         // Store the value while the lock is held. A thread that adds a connection after the unlock
         // reads this value, and starts `watch` if the value is false.
         self.is_watched.store(next.is_some(), Ordering::Relaxed);
-        // From the least patience on, look often, because any reply may bring the backend to its
-        // greatest number.
-        next.map(|(_, since)| (*since + self.least_patience()).max(now + LEAST_PATIENCE))
+        next.map(|(_, due)| due)
     }
 
     fn state(&self) -> MutexGuard<'_, PendingState> {
@@ -214,26 +191,16 @@ impl PendingConnections {
 async fn watch(watch: Watch) {
     tokio::time::sleep(LEAST_PATIENCE).await;
     while let Some(next) = watch.0.ask_holders() {
-        tokio::time::sleep_until(next).await;
+        tokio::time::sleep_until(next.max(Instant::now() + LEAST_PATIENCE)).await;
     }
 }
 
 impl Wait {
-    /// Ends the wait, because the first byte has arrived. For a new connection, the caller must
-    /// keep the returned value until the connection closes.
-    pub fn end(self) -> Option<ServedConnection> {
+    /// Ends the wait, because the first byte has arrived.
+    pub fn end(self) {
         match self {
-            Self::Kept(pending, since) => {
-                pending.learn(since.elapsed());
-                None
-            }
-            Self::New(connection) => {
-                let all = &connection.all;
-                all.learn(connection.leave());
-                let served = all.served.fetch_add(1, Ordering::Relaxed) + 1;
-                all.most_served.fetch_max(served, Ordering::Relaxed);
-                Some(ServedConnection(all.clone()))
-            }
+            Self::Kept(pending, since) => pending.learn(since.elapsed()),
+            Self::New(connection) => connection.all.learn(connection.leave()),
         }
     }
 }
@@ -248,13 +215,7 @@ impl PendingConnection {
             self.all.count.fetch_sub(1, Ordering::Relaxed);
             return since.elapsed();
         }
-        take(&mut state.favored, self.number).map_or(Duration::ZERO, |since| since.elapsed())
-    }
-}
-
-impl Drop for ServedConnection {
-    fn drop(&mut self) {
-        self.0.served.fetch_sub(1, Ordering::Relaxed);
+        take(&mut state.served, self.number).map_or(Duration::ZERO, |since| since.elapsed())
     }
 }
 
@@ -291,10 +252,10 @@ mod tests {
     fn one_connection_is_closed_for_each_that_is_overdue() {
         on_a_paused_clock(async |pending| {
             let _waiting = [pending.open(), pending.open()];
-            sleep(LONG_PATIENCE / 2).await;
+            sleep(FIRST_PATIENCE / 2).await;
             let _later = pending.open();
             assert!(!pending.pop_overdue());
-            sleep(LONG_PATIENCE / 2).await;
+            sleep(FIRST_PATIENCE / 2).await;
             assert!(pending.is_overdue());
             assert!(pending.pop_overdue() && pending.pop_overdue());
             assert!(!pending.pop_overdue(), "the third has not waited for as long");
@@ -305,13 +266,13 @@ mod tests {
     fn nothing_is_closed_for_what_has_been_answered() {
         on_a_paused_clock(async |pending| {
             let (first, second) = (pending.open(), pending.open());
-            sleep(LONG_PATIENCE).await;
+            sleep(FIRST_PATIENCE).await;
             drop(first);
             assert!(pending.pop_overdue());
             assert!(!pending.pop_overdue());
             second.end();
             assert_eq!(pending.count.load(Ordering::Relaxed), 0);
-            assert_eq!(pending.state().favored.len(), 0);
+            assert_eq!(pending.state().served.len(), 0);
         });
     }
 
@@ -337,26 +298,6 @@ mod tests {
     }
 
     #[test]
-    fn a_backend_that_has_served_more_connections_is_only_slow() {
-        on_a_paused_clock(async |pending| {
-            pending.learn(Duration::from_millis(1));
-            let mut kept: Vec<_> = (0..3).map(|_| pending.open().end().expect("new")).collect();
-            // At its greatest number, the backend may be unable to serve one more.
-            let _fourth = pending.open();
-            sleep(LEAST_PATIENCE).await;
-            assert!(pending.is_overdue());
-            // Below that number, it can.
-            kept.pop();
-            assert!(!pending.is_overdue());
-            sleep(LONG_PATIENCE - LEAST_PATIENCE).await;
-            assert!(pending.pop_overdue(), "the backend may have fewer processes now");
-            let _fifth = pending.open();
-            sleep(LEAST_PATIENCE).await;
-            assert!(pending.is_overdue());
-        });
-    }
-
-    #[test]
     fn a_backend_that_has_become_slow_is_learned_from_new_connections_alone() {
         on_a_paused_clock(async |pending| {
             pending.learn(Duration::from_millis(1));
@@ -378,10 +319,10 @@ mod tests {
             let mut asked = pending.join();
             for _ in 0..2 {
                 let _first = pending.open();
-                sleep(LONG_PATIENCE / 2).await;
+                sleep(FIRST_PATIENCE / 2).await;
                 assert!(asked.try_recv().is_err());
                 let _second = pending.open();
-                sleep(10 * LONG_PATIENCE).await;
+                sleep(10 * FIRST_PATIENCE).await;
                 let times = std::iter::from_fn(|| asked.try_recv().ok()).count();
                 assert!((1..=2).contains(&times), "{times}");
                 assert!(!pending.is_watched.load(Ordering::Relaxed));
