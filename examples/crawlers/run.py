@@ -52,10 +52,10 @@ def make_repository(folder):
 
 
 def pages(commits):
-    """What links of cgit lead to."""
+    """What links of cgit lead to. The first commits lack some of the files."""
     ways = ['commit', 'diff', 'tree', 'log']
     files = ['', 'a.c', 'b.c', 'lib/c.c']
-    return [f'/code.git/{way}/{name}?id={commit}' for commit in commits for way in ways for name in files]
+    return [f'/code.git/{way}/{name}?id={commit}' for commit in commits[:-50] for way in ways for name in files]
 
 
 def free_port():
