@@ -109,6 +109,13 @@ impl Route {
         self.action.upstream().into_iter().chain(deciding).chain(mirror).chain(keys)
     }
 
+    /// Returns true if the route sends files, but none that an `.htaccess` file protects. If the
+    /// route has access rules, their author has decided who may read its files.
+    pub fn heeds_htaccess(&self) -> bool {
+        let Action::Files(files) = &self.action else { return false };
+        !files.ignores_htaccess && !self.access.selects_visitors()
+    }
+
     /// Returns true if another route answers a request for a missing file or script.
     pub fn passes_on(&self) -> bool {
         self.fallback || self.fallback_to.is_some()
@@ -186,7 +193,7 @@ impl Access {
 
     /// Returns true if the rules name the visitors that may use the route, or leave the choice to
     /// an application. A list of unwanted clients or a limit on requests is no such rule.
-    pub fn selects_visitors(&self) -> bool {
+    fn selects_visitors(&self) -> bool {
         self.internal
             || !self.allow.is_empty()
             || self.basic_auth.is_some()

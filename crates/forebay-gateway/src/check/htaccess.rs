@@ -20,9 +20,6 @@ const MOST_ENTRIES_OF_ALL: usize = 100_000;
 /// root.
 const DEEPEST: usize = 4;
 
-/// The part of a file that is read, in bytes.
-const LONGEST: u64 = 1 << 20;
-
 /// Returns a warning for each route that serves directories with `.htaccess` files. Looks at each
 /// directory once, because many sites may share it.
 pub fn doubts(plan: &Plan) -> Vec<Finding> {
@@ -122,10 +119,8 @@ fn finding((site, at): (usize, usize), route: &Route, files: &[PathBuf]) -> Opti
         1 => "; there is 1 more such file".to_owned(),
         more => format!("; there are {more} more such files"),
     };
-    let refuses = matches!(&route.action, Action::Files(files) if !files.ignores_htaccess)
-        && !route.access.selects_visitors();
     let message = match restricting {
-        Some((_, line)) if refuses => format!(
+        Some((_, line)) if route.heeds_htaccess() => format!(
             "line {line} of {first} restricts access for Apache: what it protects gets 403{more}"
         ),
         Some((_, line)) => format!(
@@ -150,7 +145,7 @@ fn finding((site, at): (usize, usize), route: &Route, files: &[PathBuf]) -> Opti
 /// Returns the first line that restricts access. Returns `None` if the file cannot be read.
 fn restriction(file: &Path) -> Option<Line> {
     let mut text = Vec::new();
-    files::open_file(file).ok()?.take(LONGEST).read_to_end(&mut text).ok()?;
+    files::open_file(file).ok()?.take(Htaccess::LONGEST).read_to_end(&mut text).ok()?;
     Htaccess::parse(&String::from_utf8_lossy(&text)).first_restriction().cloned()
 }
 

@@ -32,8 +32,6 @@ const SMALL: u64 = 64 * 1024;
 /// Maximum number of bytes in one cache. If a file would exceed this number, the cache is emptied.
 const KEPT: usize = 64 << 20;
 
-/// The part of an `.htaccess` file that is read, in bytes.
-const LONGEST_HTACCESS: u64 = 1 << 20;
 /// Maximum number of `.htaccess` files in memory. At the next one, all are forgotten.
 const MOST_HTACCESS: usize = 1000;
 
@@ -204,6 +202,13 @@ impl Cache {
         Self { htaccess: asks.then(RefCell::default), ..self }
     }
 
+    /// Looks again if an `.htaccess` file protects the file. The source of a script is never sent.
+    fn judge(&self, entry: &CachedFile, path: &[u8]) {
+        if entry.run_by.is_none() {
+            entry.denial.replace(self.denial(path, false));
+        }
+    }
+
     /// Returns the reason if an `.htaccess` file keeps the public from the listing of a directory.
     pub fn listing_denial(&self, path: &[u8]) -> Option<String> {
         self.denial(path, true)
@@ -214,27 +219,26 @@ impl Cache {
     fn denial(&self, path: &[u8], is_listing: bool) -> Option<String> {
         let known = self.htaccess.as_ref()?;
         let mut verdict = Verdict::default();
-        let mut sources = Vec::new();
+        let shown = |start: usize| {
+            self.root
+                .join(OsStr::from_bytes(&path[..start]))
+                .join(".htaccess")
+                .display()
+                .to_string()
+        };
         let starts = memchr::memchr_iter(b'/', path).map(|slash| slash + 1);
         for start in [0].into_iter().chain(starts) {
-            let name = [&path[..start], b".htaccess"].concat();
-            let shown = || self.root.join(OsStr::from_bytes(&name)).display().to_string();
-            let htaccess = match self.read_htaccess(known, &path[..start], &name) {
-                Ok(Some(htaccess)) => htaccess,
-                Ok(None) => continue,
+            match self.read_htaccess(known, &path[..start]) {
+                Ok(Some(htaccess)) => verdict.hear(&htaccess, path, start),
+                Ok(None) => {}
                 Err(error) => {
                     let error = fault(&error).message;
-                    return Some(format!("{} cannot be read: {error}", shown()));
+                    return Some(format!("{} cannot be read: {error}", shown(start)));
                 }
-            };
-            verdict.hear(&htaccess, path, &path[start..]);
-            sources.push((shown(), htaccess));
+            }
         }
-        let line = verdict.denial(is_listing)?;
-        // The last file with this line is the one that decided.
-        let source = sources.iter().rev().find(|(_, htaccess)| htaccess.has(&line));
-        let source = source.map_or("", |(source, _)| source);
-        let (number, text) = (line.number, line.text);
+        let (start, line) = verdict.denial(is_listing)?;
+        let (number, text, source) = (line.number, line.text, shown(start));
         Some(format!(
             "line {number} of {source} restricts access for Apache: {text:?} (\"forebay import \
              apache\" translates it; `htaccess = \"ignore\"` of `files` sends the file)"
@@ -245,9 +249,8 @@ impl Cache {
         &self,
         known: &HtaccessFiles,
         directory: &[u8],
-        name: &[u8],
     ) -> io::Result<Option<Rc<Htaccess>>> {
-        let file = match self.open(name) {
+        let file = match self.open(&[directory, b".htaccess"].concat()) {
             Ok(file) => file,
             Err(error) => {
                 return match error.kind() {
@@ -267,7 +270,7 @@ impl Cache {
             return Ok(Some(htaccess.clone()));
         }
         let mut text = Vec::new();
-        file.take(LONGEST_HTACCESS).read_to_end(&mut text)?;
+        file.take(Htaccess::LONGEST).read_to_end(&mut text)?;
         let htaccess = Rc::new(Htaccess::parse(&String::from_utf8_lossy(&text)));
         let mut known = known.borrow_mut();
         if known.len() >= MOST_HTACCESS {
@@ -374,12 +377,12 @@ impl Cache {
             && !entry.is_young
             && entry.identity == FileIdentity::of(&metadata)
         {
-            entry.denial.replace(self.denial(name.base, false));
+            self.judge(&entry, name.base);
             entry.checked.set(second);
             return Ok(PathEntry::File(entry));
         }
         let entry = self.read(&name, file, &metadata, second).map_err(|error| fault(&error))?;
-        entry.denial.replace(self.denial(name.base, false));
+        self.judge(&entry, name.base);
         let entry = Rc::new(entry);
         if let Content::Memory(bytes) = &entry.content {
             self.keep(key, &entry, bytes.len());

@@ -71,6 +71,9 @@ enum Section {
 }
 
 impl Htaccess {
+    /// The part of a file that is read, in bytes.
+    pub const LONGEST: u64 = 1 << 20;
+
     /// Reads the text of a file. Ignores what it does not understand.
     pub fn parse(text: &str) -> Self {
         let mut file = Self { groups: vec![Group::default()], ..Self::default() };
@@ -126,13 +129,6 @@ impl Htaccess {
         let patterns = self.rewrites.iter().chain(&self.redirects).filter(|rule| rule.refuses);
         let lines = groups.filter_map(|group| group.restricting.as_ref());
         lines.chain(patterns.map(|rule| &rule.line)).min_by_key(|line| line.number)
-    }
-
-    /// Returns true if the line is one of the lines that restrict access.
-    pub fn has(&self, line: &Line) -> bool {
-        let groups = self.groups.iter().filter_map(|group| group.restricting.as_ref());
-        let patterns = self.rewrites.iter().chain(&self.redirects).map(|rule| &rule.line);
-        groups.chain(patterns).chain(&self.no_listing).any(|known| known == line)
     }
 
     fn begin(&mut self, section: &str, rest: &[String], group: usize) -> Section {
@@ -289,21 +285,26 @@ fn refuses(status: &str) -> bool {
 /// for each file, that of the root first.
 #[derive(Default)]
 pub struct Verdict {
-    directory: Option<(bool, Option<Line>)>,
-    file: Option<(bool, Option<Line>)>,
-    rewrite: Option<Line>,
-    redirect: Option<Line>,
-    listing: Option<Line>,
+    directory: Option<(bool, Option<Source>)>,
+    file: Option<(bool, Option<Source>)>,
+    rewrite: Option<Source>,
+    redirect: Option<Source>,
+    listing: Option<Source>,
 }
 
+/// The length of the path from the root to the directory of an `.htaccess` file, and a line of the
+/// file.
+type Source = (usize, Line);
+
 impl Verdict {
-    /// Adds an `.htaccess` file. `path` is the path of the wanted file below the root, and `below`
-    /// the part of it below the directory of the `.htaccess` file.
-    pub fn hear(&mut self, htaccess: &Htaccess, path: &[u8], below: &[u8]) {
+    /// Adds an `.htaccess` file. `path` is the path of the wanted file below the root. The first
+    /// `start` bytes of it are the directory of the `.htaccess` file.
+    pub fn hear(&mut self, htaccess: &Htaccess, path: &[u8], start: usize) {
+        let source = |line: &Line| (start, line.clone());
         let name = path.rsplit(|&b| b == b'/').next().unwrap_or(path);
         for group in &htaccess.groups {
             let Some(is_open) = group.is_open() else { continue };
-            let said = Some((is_open, group.restricting.clone()));
+            let said = Some((is_open, group.restricting.as_ref().map(source)));
             match &group.names {
                 None => self.directory = said,
                 Some(names) if names.is_match(name) => self.file = said,
@@ -312,23 +313,20 @@ impl Verdict {
         }
         let url = [b"/", path].concat();
         let first = htaccess.redirects.iter().find(|rule| rule.regex.is_match(&url));
-        self.redirect = self.redirect.take().or_else(|| first.map(|rule| rule.line.clone()));
+        self.redirect = self.redirect.take().or_else(|| first.map(|rule| source(&rule.line)));
         if !htaccess.rewrites.is_empty() {
-            let first = htaccess.rewrites.iter().find(|rule| rule.regex.is_match(below));
-            self.rewrite = first.filter(|rule| rule.refuses).map(|rule| rule.line.clone());
+            let first = htaccess.rewrites.iter().find(|rule| rule.regex.is_match(&path[start..]));
+            self.rewrite = first.filter(|rule| rule.refuses).map(|rule| source(&rule.line));
         }
-        self.listing = htaccess.no_listing.clone().or(self.listing.take());
+        self.listing = htaccess.no_listing.as_ref().map(source).or(self.listing.take());
     }
 
-    /// Returns the line that keeps visitors from the file, or from the listing of a directory.
-    pub fn denial(self, is_listing: bool) -> Option<Line> {
-        let denied = |said: Option<(bool, Option<Line>)>| match said {
-            Some((false, line)) => line,
+    /// Returns the line that keeps visitors from the file, or from the listing of a directory, and
+    /// where its `.htaccess` file is.
+    pub fn denial(self, is_listing: bool) -> Option<Source> {
+        let access = match self.file.or(self.directory) {
+            Some((false, source)) => source,
             _ => None,
-        };
-        let access = match self.file {
-            Some(said) => denied(Some(said)),
-            None => denied(self.directory),
         };
         access.or(self.rewrite).or(self.redirect).or(self.listing.filter(|_| is_listing))
     }
@@ -399,10 +397,9 @@ mod tests {
     fn denial(files: &[(&str, &str)], path: &str) -> Option<usize> {
         let mut verdict = Verdict::default();
         for (directory, text) in files {
-            let below = &path[directory.len()..];
-            verdict.hear(&Htaccess::parse(text), path.as_bytes(), below.as_bytes());
+            verdict.hear(&Htaccess::parse(text), path.as_bytes(), directory.len());
         }
-        verdict.denial(path.ends_with('/')).map(|line| line.number)
+        verdict.denial(path.ends_with('/')).map(|(_, line)| line.number)
     }
 
     #[test]

@@ -77,9 +77,7 @@ impl FileResolver {
         let route = &site.routes[at];
         let Action::Files(files) = &route.action else { return None };
         let kept_from = kept_from.iter().map(|&below| RouteId::of(site, below)).collect();
-        // Whoever wrote such rules for the route has decided who may read its files.
-        let ignores_htaccess = files.ignores_htaccess || route.access.selects_visitors();
-        let files = conf::Files { ignores_htaccess, ..files.clone() };
+        let files = conf::Files { ignores_htaccess: !route.heeds_htaccess(), ..files.clone() };
         Some(Self { kept_from, ..Self::new(files, route.passes_on(), scripts.clone()) })
     }
 
