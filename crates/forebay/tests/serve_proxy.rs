@@ -16,6 +16,7 @@ use forebay_testkit::http::Reply;
 use forebay_testkit::peer;
 use forebay_testkit::port::{free_port, listener};
 use forebay_testkit::scripted::{ScriptStep, ScriptedBackend};
+use forebay_testkit::tls::Authority;
 use socket2::{Domain, SockAddr, Socket, Type};
 use support::echo::{Echo, body_of};
 use support::{Forebay, chunked, pattern, serve, site};
@@ -47,39 +48,90 @@ fn reply_to(bytes: impl AsRef<[u8]>) -> Result<Reply, std::io::Error> {
     reply
 }
 
-/// A protocol of kept connections, as a server speaks it that writes a reply in pieces.
+/// A protocol, as a server speaks it that writes a reply in pieces.
 struct Pieces {
     route: &'static str,
+    /// True if the server closes after a reply, as those of SCGI and uwsgi do.
+    closes: bool,
     /// Returns the length of the first whole request, or 0.
     is_whole: fn(&[u8]) -> usize,
     /// The pieces of the reply to this request, the `n`th of its connection.
-    reply: fn(&[u8], u32) -> [Vec<u8>; 3],
+    reply: fn(&[u8], u32) -> Vec<Vec<u8>>,
 }
 
-const IN_PIECES: [Pieces; 4] = [
+/// A reply in more pieces than a kernel acknowledges at once on each new connection.
+fn many_pieces(first_line: &str) -> Vec<Vec<u8>> {
+    let head = format!("{first_line}\r\nContent-Length: 60\r\n\r\n");
+    let mut pieces = vec![head.into_bytes()];
+    pieces.extend("ok".repeat(30).bytes().map(|byte| vec![byte]));
+    pieces
+}
+
+fn whole_head(asked: &[u8]) -> usize {
+    asked.windows(4).position(|end| end == b"\r\n\r\n").map_or(0, |at| at + 4)
+}
+
+const IN_PIECES: [Pieces; 7] = [
     Pieces {
         route: "proxy = \"http://127.0.0.1:PORT\"",
-        is_whole: |asked| {
-            asked.windows(4).position(|end| end == b"\r\n\r\n").map_or(0, |at| at + 4)
+        closes: false,
+        is_whole: whole_head,
+        reply: |_, _| {
+            ["HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", "o", "k"].map(Vec::from).to_vec()
         },
-        reply: |_, _| ["HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", "o", "k"].map(Vec::from),
+    },
+    Pieces {
+        route: "proxy = { to = \"https://127.0.0.1:PORT\", tls = { verify = false } }",
+        closes: false,
+        is_whole: whole_head,
+        reply: |_, _| {
+            ["HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", "o", "k"].map(Vec::from).to_vec()
+        },
+    },
+    Pieces {
+        route: "scgi = { to = \"127.0.0.1:PORT\" }",
+        closes: true,
+        // A netstring; the requests have no body.
+        is_whole: |asked| {
+            let colon = asked.iter().position(|&b| b == b':').unwrap_or(asked.len());
+            let length = std::str::from_utf8(&asked[..colon]).unwrap().parse().unwrap_or(0);
+            let whole = colon + 1 + length + 1;
+            if asked.len() < whole { 0 } else { whole }
+        },
+        reply: |_, _| many_pieces("Status: 200 OK"),
+    },
+    Pieces {
+        route: "uwsgi = { to = \"127.0.0.1:PORT\" }",
+        closes: true,
+        is_whole: |asked| match asked {
+            [_, low, high, ..] => {
+                let length = 4 + usize::from(u16::from_le_bytes([*low, *high]));
+                if asked.len() < length { 0 } else { length }
+            }
+            _ => 0,
+        },
+        reply: |_, _| many_pieces("HTTP/1.1 200 OK"),
     },
     Pieces {
         route: "fastcgi = { to = \"127.0.0.1:PORT\", root = \"/srv/none\", scripts = \"*\" }",
+        closes: false,
         is_whole: |asked| {
             let end = [1, 5, 0, 1, 0, 0, 0, 0];
             asked.windows(8).position(|at| at == end).map_or(0, |at| at + 8)
         },
         reply: |_, _| {
-            ["Content-Type: text/plain\n\n", "ok", ""].map(|text| {
-                let kind = if text.is_empty() { 3 } else { 6 };
-                let content = if text.is_empty() { &[0; 8] } else { text.as_bytes() };
-                [&[1, kind, 0, 1, 0, content.len() as u8, 0, 0], content].concat()
-            })
+            ["Content-Type: text/plain\n\n", "ok", ""]
+                .map(|text| {
+                    let kind = if text.is_empty() { 3 } else { 6 };
+                    let content = if text.is_empty() { &[0; 8] } else { text.as_bytes() };
+                    [&[1, kind, 0, 1, 0, content.len() as u8, 0, 0], content].concat()
+                })
+                .to_vec()
         },
     },
     Pieces {
         route: "ajp = { to = \"127.0.0.1:PORT\" }",
+        closes: false,
         is_whole: |asked| match asked {
             [0x12, 0x34, high, low, ..] => {
                 let length = 4 + usize::from(u16::from_be_bytes([*high, *low]));
@@ -88,17 +140,20 @@ const IN_PIECES: [Pieces; 4] = [
             _ => 0,
         },
         reply: |_, _| {
-            ["\x04\0\u{68}\0\0\0\0\0", "\x03\0\x02ok\0", "\x05\x01"].map(|text| {
-                let mut packet = [&b"AB\0"[..], &[text.len() as u8], text.as_bytes()].concat();
-                if packet[4] == 4 {
-                    packet[6] = 200;
-                }
-                packet
-            })
+            ["\x04\0\u{68}\0\0\0\0\0", "\x03\0\x02ok\0", "\x05\x01"]
+                .map(|text| {
+                    let mut packet = [&b"AB\0"[..], &[text.len() as u8], text.as_bytes()].concat();
+                    if packet[4] == 4 {
+                        packet[6] = 200;
+                    }
+                    packet
+                })
+                .to_vec()
         },
     },
     Pieces {
         route: "proxy = \"h2c://127.0.0.1:PORT\"",
+        closes: false,
         // The preface, then frames up to the end of the head.
         is_whole: |asked| {
             let mut at = if asked.starts_with(b"PRI") { 24 } else { 0 };
@@ -118,10 +173,32 @@ const IN_PIECES: [Pieces; 4] = [
             };
             let settings: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0];
             let first = if asked.starts_with(b"PRI") { settings } else { b"" };
-            [[first, &frame(1, 4, &[0x88])].concat(), frame(0, 0, b"o"), frame(0, 1, b"k")]
+            vec![[first, &frame(1, 4, &[0x88])].concat(), frame(0, 0, b"o"), frame(0, 1, b"k")]
         },
     },
 ];
+
+/// Answers the requests of one connection.
+fn write_in_pieces(mut stream: impl Read + Write, protocol: &Pieces) {
+    let (mut asked, mut n) = (Vec::new(), 0);
+    let mut buffer = [0; 4096];
+    while let Ok(read @ 1..) = stream.read(&mut buffer) {
+        asked.extend_from_slice(&buffer[..read]);
+        let length = (protocol.is_whole)(&asked);
+        if length == 0 {
+            continue;
+        }
+        for piece in (protocol.reply)(&asked, n) {
+            // With TLS, each piece is a record.
+            let _gone = stream.write_all(&piece).and_then(|()| stream.flush());
+        }
+        if protocol.closes {
+            break;
+        }
+        asked.drain(..length);
+        n += 1;
+    }
+}
 
 /// The server's kernel holds a small piece back until the one before is acknowledged (Nagle's
 /// algorithm), which a kernel delays by 40 ms.
@@ -129,23 +206,19 @@ const IN_PIECES: [Pieces; 4] = [
 fn a_reply_in_pieces_does_not_wait_for_late_acknowledgements() {
     for protocol in &IN_PIECES {
         let (listener, address) = listener();
+        let tls = protocol.route.contains("https").then(|| {
+            let server = Authority::new("Forebay").issue(&["127.0.0.1"]).server();
+            std::sync::Arc::new(server)
+        });
         std::thread::spawn(move || {
-            for mut stream in listener.incoming().map_while(Result::ok) {
-                std::thread::spawn(move || {
-                    let (mut asked, mut n) = (Vec::new(), 0);
-                    let mut buffer = [0; 4096];
-                    while let Ok(read @ 1..) = stream.read(&mut buffer) {
-                        asked.extend_from_slice(&buffer[..read]);
-                        let length = (protocol.is_whole)(&asked);
-                        if length == 0 {
-                            continue;
-                        }
-                        for piece in (protocol.reply)(&asked, n) {
-                            let _gone = stream.write_all(&piece);
-                        }
-                        asked.drain(..length);
-                        n += 1;
+            for stream in listener.incoming().map_while(Result::ok) {
+                let tls = tls.clone();
+                std::thread::spawn(move || match tls {
+                    Some(tls) => {
+                        let connection = rustls::ServerConnection::new(tls).unwrap();
+                        write_in_pieces(rustls::StreamOwned::new(connection, stream), protocol);
                     }
+                    None => write_in_pieces(stream, protocol),
                 });
             }
         });
@@ -157,7 +230,8 @@ fn a_reply_in_pieces_does_not_wait_for_late_acknowledgements() {
             let start = Instant::now();
             for _ in 0..300 {
                 let reply = client.get("/");
-                assert_eq!((reply.status, reply.text()), (200, "ok"), "{route}");
+                let body = if protocol.closes { "ok".repeat(30) } else { "ok".to_owned() };
+                assert_eq!((reply.status, reply.text()), (200, &*body), "{route}");
             }
             start.elapsed() < Duration::from_secs(10)
         };
