@@ -76,6 +76,7 @@ impl Proxy {
                 sticky: Sticky::new(&plan.upstream),
                 hosts: (plan.host == conf::HostField::Backend).then(authorities),
                 strip_prefix: plan.strip_prefix.clone(),
+                decodes_path: plan.decodes_path,
                 rewrite: Rewrite::new(plan),
                 send_proxy: plan.upstream.send_proxy,
                 variables: None,
@@ -245,6 +246,7 @@ fn view_of(plan: &conf::Proxy, index: usize) -> BackendView<'_> {
     let is_named = plan.host == conf::HostField::Backend;
     BackendView {
         strip_prefix: plan.strip_prefix.as_deref(),
+        decodes_path: plan.decodes_path,
         host: backend.filter(|_| is_named).map(|backend| &backend.authority[..]),
         https: backend.is_some_and(|backend| backend.https),
     }

@@ -212,6 +212,31 @@ pub fn without_parameters(path: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
+/// Returns `target` with its path decoded once and encoded again, as nginx sends it if `proxy_pass`
+/// has a path: `/a%2Fb%41` becomes `/a/bA`. Repeated slashes are merged. The query stays.
+pub fn reencode(target: &[u8]) -> Vec<u8> {
+    let (mut rest, query) = target.split_at(without_query(target).len());
+    let mut path = Vec::with_capacity(target.len());
+    let is_escaped = rest.contains(&b'%');
+    while let Some((&byte, after)) = rest.split_first() {
+        let decoded = if byte == b'%' { escape(rest) } else { None };
+        path.push(decoded.unwrap_or(byte));
+        rest = if decoded.is_some() { &rest[3..] } else { after };
+    }
+    merge_slashes(&mut path);
+    let mut out = Vec::with_capacity(target.len());
+    for byte in path {
+        // nginx leaves a path without escapes as it is.
+        if is_escaped && (!byte.is_ascii_graphic() || b"\"#%<>?\\^`{|}".contains(&byte)) {
+            out.extend_from_slice(format!("%{byte:02X}").as_bytes());
+        } else {
+            out.push(byte);
+        }
+    }
+    out.extend_from_slice(query);
+    out
+}
+
 /// Returns the path of `target` as seen by a server that decodes escapes and merges slashes, but
 /// does not resolve dot segments. Returns `None` if the path has a malformed escape.
 pub fn unresolved(target: &[u8]) -> Option<Vec<u8>> {
@@ -356,6 +381,21 @@ mod tests {
         let mut out = Vec::new();
         normalize(path.as_bytes(), &mut out)?;
         Ok(String::from_utf8_lossy(&out).into_owned())
+    }
+
+    #[test]
+    fn an_encoded_path_is_decoded_once_and_encoded_again() {
+        for (target, expected) in [
+            ("/a%2Fb%41?c=%2F", "/a/bA?c=%2F"),
+            ("/a%252F%2f%2Fb", "/a%252F/b"),
+            ("/%C3%a4%20%3F%23%5c%7E", "/%C3%A4%20%3F%23%5C~"),
+            ("/a\\\"b//c", "/a\\\"b/c"),
+            ("/%4", "/%254"),
+            ("*", "*"),
+            ("", ""),
+        ] {
+            assert_eq!(String::from_utf8(reencode(target.as_bytes())).unwrap(), expected);
+        }
     }
 
     #[test]

@@ -542,6 +542,78 @@ fn replayed_requests_to_rewritten_paths_agree() {
 }
 
 #[test]
+fn servers_get_the_path_as_nginx_decodes_it() {
+    let Some(backend) = echo() else { return };
+    let whole = "server { listen 127.0.0.1:{port}; server_name site.example; \
+                 location / { proxy_pass http://127.0.0.1:{backend}/; } }";
+    let parts = "server { listen 127.0.0.1:{port}; server_name site.example; \
+                 location /a/ { proxy_pass http://127.0.0.1:{backend}/; } \
+                 location /b/ { proxy_pass http://127.0.0.1:{backend}/new/; } \
+                 location /c/ { proxy_pass http://127.0.0.1:{backend}; } }";
+    let spellings = [
+        "",
+        "x",
+        "x%2Fy",
+        "x%2fy/z",
+        "x%2F%2Fy",
+        "%2Fx",
+        "x%2F",
+        "x/",
+        "x%20y",
+        "x+y",
+        "%41y",
+        "x%25y",
+        "x%252Fy",
+        "x%3Fy",
+        "x%23y",
+        "x?z=%2F",
+        "x%2Fy?z=%41",
+        "x%5Cy",
+        "%C3%A4",
+        "x;y",
+        "x%3By",
+        "x%26y",
+        "x=y&z",
+        "x%3Ay",
+        "x%40y",
+        "x%22y",
+        "x%3Cy%3E",
+        "x%7By%7D",
+        "x%7Cy",
+        "x%5Ey",
+        "x%60y",
+        "x~y",
+        "x%7Ey",
+        "x'y",
+        "x%27y",
+        "x(y)",
+        "x%28y",
+        "x!y",
+        "x$y",
+        "x,y",
+        "x*y",
+        "x%7Fy",
+        "x[y]",
+        "x%5By%5D",
+    ];
+    for (server, places) in [(whole, &["/"][..]), (parts, &["/a/", "/b/", "/c/"])] {
+        let Some((nginx, forebay)) = both(server, &Folder::new(), backend.port()) else { return };
+        let requests: Vec<_> = places
+            .iter()
+            .flat_map(|place| spellings.map(|spelling| format!("GET {place}{spelling}")))
+            .chain(
+                places
+                    .iter()
+                    .map(|place| format!("GET {place}x/%2E%2E/y"))
+                    .filter(|path| !path.contains("/c/")),
+            )
+            .collect();
+        compare(&nginx, &forebay, &requests.iter().map(String::as_str).collect::<Vec<_>>());
+        forebay.stop();
+    }
+}
+
+#[test]
 fn verify_names_the_answers_that_differ() {
     let folder = tree();
     let Some(backend) = echo() else { return };

@@ -445,6 +445,10 @@ pub struct Proxy {
     pub host: Option<HostField>,
     /// The prefix that is removed from the path. Default: nothing.
     pub strip_prefix: Option<At<String>>,
+    /// True to decode the path that servers get, to merge its slashes, and to encode it again, as
+    /// nginx does if `proxy_pass` has a path: `/a%2Fb%41` becomes `/a/bA`. Default: false, the path
+    /// keeps its escapes.
+    pub decode_path: Option<bool>,
     /// Replaces the server's own address in redirects and cookies by the host and prefix that the
     /// client used. Default: "rewrite".
     pub redirect: Option<Redirects>,

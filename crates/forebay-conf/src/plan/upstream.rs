@@ -264,6 +264,8 @@ pub struct Proxy {
     pub host: HostField,
     /// The prefix that is removed from the path. It begins with `/`.
     pub strip_prefix: Option<String>,
+    /// True if the path that servers get is decoded and encoded again.
+    pub decodes_path: bool,
     /// The treatment of redirects and cookies that contain the server's own address. Default
     /// [`Redirects::Rewrite`].
     pub redirect: Redirects,
@@ -282,6 +284,7 @@ impl Proxy {
             upstream: Arc::new(Upstream::new(to)),
             host: HostField::default(),
             strip_prefix: None,
+            decodes_path: false,
             redirect: Redirects::default(),
             reply_timeout: None,
             tunnel_idle: None,

@@ -199,6 +199,7 @@ fn server(
             // The server's redirects lead the client to other hosts, so they are not rewritten.
             redirect: Redirects::Off,
             strip_prefix: None,
+            decodes_path: false,
             reply_timeout: timeout,
             tunnel_idle: None,
         };

@@ -106,6 +106,7 @@ fn url(
             host: HostField::Backend,
             redirect: Redirects::Off,
             strip_prefix: None,
+            decodes_path: false,
             reply_timeout: None,
             tunnel_idle: None,
         },

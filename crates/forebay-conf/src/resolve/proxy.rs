@@ -36,6 +36,7 @@ pub(super) fn proxy(
         upstream: of_route(context, file, Scheme::Http, &typed.span, &table.into())?,
         host: host_field(table.host),
         strip_prefix: strip_prefix(&table.strip_prefix)?,
+        decodes_path: table.decode_path.unwrap_or_default(),
         redirect: match table.redirect {
             Some(file::Redirects::Off) => Redirects::Off,
             Some(file::Redirects::Rewrite) | None => Redirects::Rewrite,
@@ -205,6 +206,7 @@ pub(super) fn mirror(
             host: host_field(table.host),
             redirect: Redirects::Off,
             strip_prefix: None,
+            decodes_path: false,
             reply_timeout: Some(timeout),
             tunnel_idle: None,
         },

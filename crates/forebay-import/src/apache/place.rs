@@ -320,7 +320,7 @@ fn granted_files(
             }
             let mut route = DraftRoute::new(&section.place, line(section), matcher);
             decorate(cx, layers, &mut route);
-            out.push(with_files(layers, &dir, route));
+            out.push(with_files(sections, layers, &dir, route));
         }
     }
     out
@@ -422,14 +422,14 @@ fn directory(
             let Some(mut part) = narrowed(cx, part, &matcher) else { continue };
             if part.keys.get("respond").is_none() {
                 part.keys.set("fallback_to", to.as_str());
-                part = with_files(layers, &dir, part);
+                part = with_files(sections, layers, &dir, part);
             }
             out.push(part);
         }
         let mut files_route = route.clone();
         files_route.matcher = matcher;
         files_route.keys.set_some("fallback_to", fallback.clone().filter(|to| to.starts_with('/')));
-        out.push(with_files(layers, &dir, files_route));
+        out.push(with_files(sections, layers, &dir, files_route));
     }
     out
 }
@@ -545,7 +545,12 @@ fn follows_links(layers: &[&[Directive]]) -> bool {
 
 /// Adds the key `files` for a directory to the route. If the directory does not exist, the route
 /// answers 404.
-fn with_files(layers: &[&[Directive]], dir: &str, mut route: DraftRoute) -> DraftRoute {
+fn with_files(
+    sections: &Sections<'_>,
+    layers: &[&[Directive]],
+    dir: &str,
+    mut route: DraftRoute,
+) -> DraftRoute {
     let mut table = Table::default().with("root", dir);
     let index = last(layers, "DirectoryIndex").map(|index| &index.args[..]).unwrap_or_default();
     let index: Vec<&str> =
@@ -562,6 +567,9 @@ fn with_files(layers: &[&[Directive]], dir: &str, mut route: DraftRoute) -> Draf
     }
     if !follows_links(layers) {
         table.set("follow_symlinks", "never");
+    }
+    if sections.forbids_override(dir) {
+        table.set("htaccess", "ignore");
     }
     let value = if table.0.len() == 1 { Value::from(dir) } else { Value::Table(table) };
     if files::is_directory(dir) {

@@ -125,6 +125,23 @@ impl<'a> Sections<'a> {
         };
         allows("AllowOverride") || allows("AllowOverrideList")
     }
+
+    /// Returns true if `AllowOverride None` holds for `dir` and for all directories below it, so
+    /// that Apache reads no `.htaccess` file there.
+    pub fn forbids_override(&self, dir: &str) -> bool {
+        let about = |line: &&Directive| is(line, "AllowOverride") || is(line, "AllowOverrideList");
+        let allows = |line: &Directive| !line.arg(0).eq_ignore_ascii_case("none");
+        let within = |section: &&Section<'_>| is_below(&section.path, dir) && section.path != dir;
+        let below = self.directories.iter().filter(within).map(|section| section.block);
+        let unknown = self.expressions.iter().map(|(section, _)| section.inside());
+        let is_named = self
+            .directories
+            .iter()
+            .any(|section| is_below(dir, &section.path) && section.block.iter().any(|d| about(&d)));
+        is_named
+            && !self.allows_override(dir)
+            && !below.chain(unknown).flatten().filter(about).any(allows)
+    }
 }
 
 fn is_condition(directive: &Directive) -> bool {

@@ -155,6 +155,9 @@ fn replace_prefix(
     if route.keys.get("rewrite").is_some() {
         return Ok(());
     }
+    if cx.keys.has("Proxy", "decode_path") {
+        table.set("decode_path", true);
+    }
     let prefix = here.path().unwrap_or("/");
     match mount(prefix, path, here.is_exact(), cx.keys)? {
         Mount::Same => {}

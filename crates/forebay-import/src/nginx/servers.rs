@@ -237,7 +237,9 @@ fn slashes(cx: &Cx<'_>, scope: &Scope<'_>, site: &mut DraftSite) {
         return;
     }
     let is_unchanged = |route: &DraftRoute| match route.keys.get("proxy") {
-        Some(Value::Table(proxy)) => proxy.get("strip_prefix").is_none(),
+        Some(Value::Table(proxy)) => {
+            proxy.get("strip_prefix").is_none() && proxy.get("decode_path").is_none()
+        }
         Some(_) => true,
         None => false,
     };

@@ -415,6 +415,35 @@ fn access_files_of_all_directories_are_read() {
 }
 
 #[test]
+fn htaccess_files_are_ignored_only_where_apache_ignores_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("www");
+    std::fs::create_dir_all(root.join("up")).unwrap();
+    let (root, above) = (root.display(), dir.path().display());
+    let section = |dir: &str, line: &str| format!("<Directory {dir}>\n{line}\n</Directory>\n");
+    let none = section(&root.to_string(), "AllowOverride None");
+    for (sections, ignores) in [
+        (none.clone(), true),
+        (section(&above.to_string(), "AllowOverride none"), true),
+        (section("/", "AllowOverride None\nAllowOverrideList None"), true),
+        // Only this part of the configuration is silent; Debian's main file may not be.
+        (String::new(), false),
+        (section(&root.to_string(), "AllowOverride AuthConfig"), false),
+        (
+            section("/", "AllowOverride None") + &section(&root.to_string(), "AllowOverride All"),
+            false,
+        ),
+        (section(&root.to_string(), "AllowOverride None\nAllowOverrideList Require"), false),
+        (none.clone() + &section(&format!("{root}/up"), "AllowOverride Limit"), false),
+        (none.clone() + &section(&format!("{root}/*"), "AllowOverride Limit"), false),
+        (none + "<DirectoryMatch up>\nAllowOverride All\n</DirectoryMatch>\n", false),
+    ] {
+        let toml = of(dir.path(), &format!("DocumentRoot {root}\n{sections}"));
+        assert_eq!(toml.contains("htaccess = \"ignore\""), ignores, "{sections}\n{toml}");
+    }
+}
+
+#[test]
 fn scripts_that_are_turned_off_do_not_run() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("www");

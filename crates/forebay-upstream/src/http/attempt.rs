@@ -41,6 +41,7 @@ pub struct ProxySettings {
     /// `Host` for each backend. `None` keeps the client's host.
     pub hosts: Option<Vec<String>>,
     pub strip_prefix: Option<String>,
+    pub decodes_path: bool,
     pub rewrite: Option<Rewrite>,
     pub send_proxy: Option<conf::ProxyHeader>,
     /// If present, the backend is `hosts/rack.rb` and gets variables instead of an HTTP head.
@@ -97,6 +98,7 @@ impl<'a> ProxyAttempt<'a> {
     pub fn view(&self) -> BackendView<'_> {
         BackendView {
             strip_prefix: self.proxy.strip_prefix.as_deref(),
+            decodes_path: self.proxy.decodes_path,
             host: self.host(),
             https: self.backend().is_https(),
         }

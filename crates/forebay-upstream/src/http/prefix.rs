@@ -15,6 +15,8 @@ use crate::fields::{DESTINATION, PREFIX, claimed_value, has_destination};
 pub struct BackendView<'a> {
     /// Prefix that is removed from the path.
     pub strip_prefix: Option<&'a str>,
+    /// True if the path is decoded and encoded again.
+    pub decodes_path: bool,
     /// Host that replaces the client's host.
     pub host: Option<&'a str>,
     /// True if the backend is reached by TLS.
@@ -129,7 +131,7 @@ mod tests {
     }
 
     const DAV: BackendView<'_> =
-        BackendView { strip_prefix: Some("/dav/"), host: None, https: false };
+        BackendView { strip_prefix: Some("/dav/"), decodes_path: false, host: None, https: false };
 
     #[test]
     fn a_destination_names_the_resource_as_the_backend_sees_it() {

@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use forebay_net::head::Request;
 use forebay_wire::http1::{Disguises, KnownField, Version, encode};
 
+use crate::http::prefix::BackendView;
 use crate::http1::head::{append_end, append_request_line};
 use crate::mount;
 
@@ -25,7 +26,7 @@ impl ScopeLine {
     /// Appends the scope line and the HTTP/1.1 head.
     pub fn append_head(&self, out: &mut Vec<u8>, request: &Request, is_upgrade: bool) {
         append_scope_line(out, request, self.point.as_deref());
-        append_request_line(out, request, None);
+        append_request_line(out, request, BackendView::default());
         append_fields(out, request);
         append_end(out, request, is_upgrade);
     }

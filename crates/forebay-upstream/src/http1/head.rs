@@ -10,7 +10,7 @@ use crate::upgrade;
 
 /// Appends the head for a backend that sees the request's resource as `view` says.
 pub fn append_head(out: &mut Vec<u8>, request: &Request, view: BackendView<'_>, is_upgrade: bool) {
-    append_request_line(out, request, view.strip_prefix);
+    append_request_line(out, request, view);
     let changes = Changes { host: view.host, skips_prefix: view.strip_prefix.is_some() };
     append_request_fields(out, request, changes);
     prefix::append_fields(out, request, view);
@@ -41,22 +41,30 @@ pub fn append_end(out: &mut Vec<u8>, request: &Request, is_upgrade: bool) {
 }
 
 /// Appends the request line for the backend.
-pub fn append_request_line(out: &mut Vec<u8>, request: &Request, strip_prefix: Option<&str>) {
+pub fn append_request_line(out: &mut Vec<u8>, request: &Request, view: BackendView<'_>) {
     out.extend_from_slice(request.method());
     out.push(b' ');
-    append_target(out, request, strip_prefix);
+    append_target(out, request, view);
     out.extend_from_slice(b" HTTP/1.1\r\n");
 }
 
 /// Appends the request target for the backend.
-pub fn append_target(out: &mut Vec<u8>, request: &Request, strip_prefix: Option<&str>) {
+pub fn append_target(out: &mut Vec<u8>, request: &Request, view: BackendView<'_>) {
     let target = request.target();
-    let stripped = strip_prefix
+    let stripped = view
+        .strip_prefix
         .map(|prefix| prefix.trim_end_matches('/').as_bytes())
         .and_then(|prefix| path::strip_prefix(target, prefix))
         .unwrap_or(target);
     if !stripped.starts_with(b"/") && stripped != b"*" {
         out.push(b'/');
     }
-    out.extend_from_slice(stripped);
+    if view.decodes_path {
+        let decoded = path::reencode(stripped);
+        // After a prefix, the decoded rest may begin with another slash.
+        let is_repeated = out.ends_with(b"/") && decoded.starts_with(b"/");
+        out.extend_from_slice(&decoded[usize::from(is_repeated)..]);
+    } else {
+        out.extend_from_slice(stripped);
+    }
 }

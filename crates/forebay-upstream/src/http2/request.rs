@@ -48,7 +48,7 @@ impl<'a> RequestHead<'a> {
     /// Writes the path and the fields for a backend that sees the resource as `view` says. An upgrade becomes an
     /// extended CONNECT (RFC 8441 section 4).
     pub fn write(&mut self, request: &'a Request, view: BackendView<'_>, is_upgrade: bool) {
-        append_target(&mut self.path, request, view.strip_prefix);
+        append_target(&mut self.path, request, view);
         // Omit the value of `Host`, because `:authority` replaces it. `append_request_fields` drops
         // connection-specific fields.
         let changes = Changes { host: Some(""), skips_prefix: view.strip_prefix.is_some() };
