@@ -14,6 +14,9 @@ pub enum ReplyEnd {
     Close,
     /// This number of bytes has arrived.
     Length(u64),
+    /// The first bytes have arrived, of which this number counts at most: one read of a buffer. The
+    /// connection is then closed.
+    UpTo(u64),
     /// These bytes have arrived. The list is not empty.
     Pattern(Vec<u8>),
 }
@@ -67,8 +70,13 @@ impl<S: Sink> Raw<S> {
         None
     }
 
+    /// True if the connection ends with the reply.
+    fn closes(&self) -> bool {
+        matches!(self.end, ReplyEnd::Close | ReplyEnd::UpTo(_))
+    }
+
     fn answer(&self) -> Answer {
-        Answer { status: 0, reusable: self.keepalive && self.end != ReplyEnd::Close }
+        Answer { status: 0, reusable: self.keepalive && !self.closes() }
     }
 }
 
@@ -101,10 +109,12 @@ impl<S: Sink> Session for Raw<S> {
                 let rest = length - self.received;
                 (rest <= bytes.len() as u64).then_some(rest as usize)
             }
+            ReplyEnd::UpTo(most) => Some(bytes.len().min(most as usize)),
             ReplyEnd::Pattern(_) => self.find_pattern(bytes),
         };
         // Without keep-alive, the connection closes now, so all bytes count as consumed.
-        let consumed = end.filter(|_| self.keepalive).unwrap_or(bytes.len());
+        let is_kept = self.keepalive && !self.closes();
+        let consumed = end.filter(|_| is_kept).unwrap_or(bytes.len());
         self.received += consumed as u64;
         self.sink.body(&bytes[..end.unwrap_or(consumed)]);
         Ok(Receipt { consumed, answer: end.map(|_| self.answer()) })

@@ -214,6 +214,12 @@ impl Outcome {
         if seconds > 0.0 { self.requests.completed as f64 / seconds } else { 0.0 }
     }
 
+    /// Returns the mean number of requests that were under way at once: by Little's law, the rate
+    /// multiplied by the mean latency.
+    pub fn concurrency(&self) -> f64 {
+        self.rate_per_s() * self.latency.mean_us() / 1e6
+    }
+
     /// Returns the CPU time (user and system) of the client in microseconds per completed request.
     pub fn cpu_us_per_request(&self) -> f64 {
         let cpu = (self.client.cpu_user + self.client.cpu_system).as_secs_f64() * 1e6;

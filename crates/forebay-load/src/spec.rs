@@ -450,7 +450,7 @@ impl Spec {
         if self.reply_end != ReplyEnd::Close && self.url.protocol() != Protocol::Tcp {
             return refuse("--reply-end is for tcp:// URLs");
         }
-        if matches!(&self.reply_end, ReplyEnd::Length(0))
+        if matches!(&self.reply_end, ReplyEnd::Length(0) | ReplyEnd::UpTo(0))
             || self.reply_end == ReplyEnd::Pattern(Vec::new())
         {
             return refuse("the end of a reply is at least one byte");

@@ -201,8 +201,8 @@ pub struct BenchArgs {
     /// encoding of protobuf, without a prefix
     #[arg(long, value_name = "N", default_value = "1", value_parser = number::count::<usize>)]
     messages: usize,
-    /// End of a reply over tcp: a number of bytes, 'text:END' with the last bytes of the reply, or
-    /// close [default: close]
+    /// End of a reply over tcp: a number of bytes, 'up-to:BYTES' for the first bytes that arrive and
+    /// a close, 'text:END' with the last bytes of the reply, or close [default: close]
     #[arg(long, value_name = "END", value_parser = load_options::reply_end)]
     reply_end: Option<ReplyEnd>,
     /// Open connections to this address instead of that of the URLs, as curl does: HOST:PORT or

@@ -128,6 +128,17 @@ fn ab(out: &mut String, spec: &Spec, outcome: &Outcome) -> std::fmt::Result {
     line("Time per request:", format!("{all:.3} [ms] (mean, across all concurrent requests)"))?;
     let transfer = per_second(bytes.read, outcome) / 1024.0;
     line("Transfer rate:", format!("{transfer:.2} [Kbytes/sec] received\n"))?;
+    // ab also has rows for parts of this time, which are not measured.
+    writeln!(out, "Connection Times (ms)\n{:>32}", "min  mean[+/-sd] median   max")?;
+    writeln!(
+        out,
+        "Total:    {:>7.0} {:>6.0} {:>6.1} {:>6.0} {:>6.0}\n",
+        ms(latency.min_us() as f64),
+        ms(latency.mean_us()),
+        ms(latency.sd_us()),
+        ms(latency.percentile_us(50.0) as f64),
+        ms(latency.max_us() as f64)
+    )?;
     writeln!(out, "Percentage of the requests served within a certain time (ms)")?;
     for percent in [50.0, 66.0, 75.0, 80.0, 90.0, 95.0, 98.0, 99.0] {
         let value = ms(latency.percentile_us(percent) as f64);
@@ -144,9 +155,8 @@ fn siege(out: &mut String, outcome: &Outcome) -> std::fmt::Result {
     let available = 100.0 * successful as f64 / tried.max(1) as f64;
     let seconds = |us: f64| us / 1e6;
     let mega = |bytes: f64| bytes / f64::from(1 << 20);
-    // siege divides the sum of all transaction times by the elapsed time. By Little's law, the rate
-    // multiplied by the mean latency is the same number.
-    let concurrency = outcome.rate_per_s() * seconds(latency.mean_us());
+    // siege divides the sum of all transaction times by the elapsed time, which is the same number.
+    let concurrency = outcome.concurrency();
     for (name, value) in [
         ("Transactions:", format!("{successful:>12} hits")),
         ("Availability:", format!("{available:>12.2} %")),
@@ -357,6 +367,7 @@ mod tests {
                 "Complete requests: 1000 Failed requests: 3 Non-2xx responses: 10",
                 "Requests per second: 500.00 [#/sec] (mean)",
                 "Time per request: 8.000 [ms] (mean)",
+                "Connection Times (ms) min mean[+/-sd] median max Total: 0 5 2.9 5 10",
                 "100% 10 (longest request)",
             ],
         );

@@ -8,7 +8,7 @@ use forebay_load::{Part, Ramp, RampStage, Replay, ReplyEnd, Url, read_replay};
 
 use super::number;
 
-/// Parses the end of a reply: a number of bytes, `text:END` or `close`. In END, `\\n`, `\\r`,
+/// Parses the end of a reply: a number of bytes, `up-to:BYTES`, `text:END` or `close`. In END, `\\n`, `\\r`,
 /// `\\t`, `\\0` and `\\xHH` are bytes.
 pub fn reply_end(text: &str) -> Result<ReplyEnd, String> {
     if text == "close" {
@@ -22,9 +22,13 @@ pub fn reply_end(text: &str) -> Result<ReplyEnd, String> {
             Ok(ReplyEnd::Pattern(bytes))
         };
     }
-    match super::number::count::<u64>(text) {
-        Ok(length) if length > 0 => Ok(ReplyEnd::Length(length)),
-        _ => Err("write a number of bytes above 0, text:END or close".to_owned()),
+    let (number, end): (_, fn(u64) -> ReplyEnd) = match text.strip_prefix("up-to:") {
+        Some(number) => (number, ReplyEnd::UpTo),
+        None => (text, ReplyEnd::Length),
+    };
+    match super::number::count::<u64>(number) {
+        Ok(length) if length > 0 => Ok(end(length)),
+        _ => Err("write a number of bytes above 0, up-to:BYTES, text:END or close".to_owned()),
     }
 }
 
@@ -126,9 +130,21 @@ mod tests {
     fn the_end_of_a_reply_is_read() {
         assert_eq!(reply_end("close"), Ok(ReplyEnd::Close));
         assert_eq!(reply_end("2k"), Ok(ReplyEnd::Length(2000)));
+        assert_eq!(reply_end("up-to:256"), Ok(ReplyEnd::UpTo(256)));
         let pattern = ReplyEnd::Pattern(b"a\r\n\xff\\".to_vec());
         assert_eq!(reply_end(r"text:a\r\n\xff\\"), Ok(pattern));
-        for wrong in ["", "0", "-1", "text:", "text:\\", "text:\\x+1", "text:\\xé", "end"] {
+        for wrong in [
+            "",
+            "0",
+            "-1",
+            "up-to:0",
+            "up-to:",
+            "text:",
+            "text:\\",
+            "text:\\x+1",
+            "text:\\xé",
+            "end",
+        ] {
             assert!(reply_end(wrong).is_err(), "{wrong}");
         }
     }

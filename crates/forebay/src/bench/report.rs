@@ -27,6 +27,8 @@ pub const INDENT: usize = 12;
 /// Returns the report of a run.
 pub fn text(outcome: &Outcome) -> String {
     let what = match outcome.parts.len() {
+        // Raw bytes have no method.
+        0 if outcome.url.starts_with("tcp") => outcome.url.clone(),
         0 => format!("{} {}", outcome.method, outcome.url),
         parts => {
             let server = Url::parse(&outcome.url).map(|url| url.endpoint().to_string());
@@ -124,7 +126,8 @@ pub fn shards(merged: &Merged) -> String {
     out
 }
 
-/// Returns the rate, and the numbers of completed, resent and unfinished requests.
+/// Returns the rate, the numbers of completed, resent and unfinished requests, and how many were
+/// under way at once.
 fn rate(outcome: &Outcome) -> String {
     let mut text = format!(
         "{} requests/s ({} completed",
@@ -141,7 +144,7 @@ fn rate(outcome: &Outcome) -> String {
         let mean = if outcome.stages.is_empty() { "" } else { " on average" };
         text += &format!("; {} {}/s wanted{mean}", figure(rate.per_second), outcome.unit());
     }
-    text + ")"
+    text + &format!("), {} at once", figure(outcome.concurrency()))
 }
 
 /// Prints the latency. Leaves out a percentile if fewer than [`SAMPLES_BEYOND`] requests took
