@@ -58,6 +58,8 @@ pub struct ProgramSpec {
     pub env: Vec<(String, String)>,
     /// The process that opens the socket, and the kind of socket.
     pub listen: Listening,
+    /// Targets of HTTP requests that a new process must answer before it gets others.
+    pub warm_up: Vec<String>,
     /// Number of processes.
     pub workers: Workers,
     /// Maximum number of concurrent requests of each process. Each request has its own connection.
@@ -302,6 +304,7 @@ impl ProgramSpec {
             dir: PathBuf::from("/"),
             env: Vec::new(),
             listen,
+            warm_up: Vec::new(),
             workers: Workers { min: 1, max: 1 },
             connections: 100,
             max_requests: None,

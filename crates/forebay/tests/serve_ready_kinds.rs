@@ -46,6 +46,29 @@ public class Shop {
 }
 "#;
 
+const SERVLET: &str = r#"
+import java.io.IOException;
+import javax.servlet.annotation.WebServlet;
+import javax.servlet.http.*;
+@WebServlet("/")
+public class Invoices extends HttpServlet {
+    // A page that is slow until somebody has asked for it.
+    private static volatile boolean isWarm;
+    protected void service(HttpServletRequest request, HttpServletResponse response)
+            throws IOException {
+        if (request.getRequestURI().equals("/warm")) isWarm = true;
+        if (request.getRequestURI().equals("/slow")) {
+            System.out.println("working");
+            try { while (!new java.io.File("@DIR@/go").exists()) Thread.sleep(10); }
+            catch (InterruptedException e) { }
+        }
+        var body = new String(request.getInputStream().readAllBytes());
+        response.getWriter().print("war " + isWarm + " " + System.getenv("EDITION") + " "
+            + request.getScheme() + " " + request.getRequestURI() + " " + body);
+    }
+}
+"#;
+
 /// Serves the folder's application, which has these keys.
 fn application(folder: Folder, keys: &str) -> Forebay {
     let site = "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\napp = \"shop\"\n";
@@ -111,5 +134,93 @@ fn a_jar_is_served() {
     );
     let answer = post(&forebay);
     assert!(answer.starts_with("java 6") && answer.ends_with(" /buy?a=1 tea"), "{answer}");
+    forebay.stop();
+}
+
+/// Builds a WAR file of the servlet for a container of `package`.
+fn build_war(folder: &Folder, package: &str, api: &str) {
+    let directory = folder.path().display().to_string();
+    let source = SERVLET.replace("javax", package).replace("@DIR@", &directory);
+    folder.write("Invoices.java", source);
+    for command in [
+        &["javac", "-cp", api, "-d", "classes/WEB-INF/classes", "Invoices.java"][..],
+        &["jar", "--create", "--file", "invoices.war", "-C", "classes", "."],
+    ] {
+        let mut run = Command::new(command[0]);
+        let status = run.args(&command[1..]).current_dir(folder.path()).status().unwrap();
+        assert!(status.success(), "{command:?}");
+    }
+}
+
+/// Serves a WAR file by the container that these variables name, and replaces its process.
+fn serve_war(package: &str, api: &str, variables: &str) {
+    let folder = Folder::new();
+    build_war(&folder, package, api);
+    let variables = format!("JDK_JAVA_OPTIONS = \"-Xmx128m -XX:TieredStopAtLevel=1\", {variables}");
+    let mut forebay = application(
+        folder,
+        &format!(
+            "kind = \"java\"\nfile = \"invoices.war\"\nwarm_up = [\"/warm\", \"/none?a=b\"]\n\
+             start_timeout = \"3m\"\nenv = {{ {variables}, EDITION = \"first\" }}"
+        ),
+    );
+    assert_eq!(post(&forebay), "war true first http /buy tea", "{}", forebay.output());
+    let secure = "GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-Proto: https\r\n\r\n";
+    assert_eq!(forebay.ask(secure).text(), "war true first http / ", "nobody trusts this client");
+    // A reload starts the next process, which gets no request before it is warm, while a request of
+    // the first one comes to its end.
+    let mut client = forebay.connect();
+    client.send("GET /slow HTTP/1.1\r\nHost: h\r\n\r\n");
+    forebay.wait_for_output("working");
+    let file = forebay.folder.path().join("site.toml");
+    let configuration = fs::read_to_string(&file).unwrap();
+    fs::write(&file, configuration.replace("\"first\"", "\"second\"")).unwrap();
+    forebay.signal(Signal::HUP);
+    assert!(eventually(|| {
+        let answer = post(&forebay);
+        assert!(answer.starts_with("war true "), "{answer}");
+        answer.contains(" second ")
+    }));
+    forebay.folder.write("go", "");
+    assert!(client.reply().text().starts_with("war true first "));
+    forebay.stop();
+}
+
+#[test]
+fn a_war_is_served_by_jetty() {
+    if !peer::has(&["jetty9", "libjetty9-extra-java", "default-jdk-headless"]) {
+        return;
+    }
+    let api = "/usr/share/jetty9/lib/servlet-api-3.1.jar";
+    serve_war("javax", api, "JETTY_HOME = \"/usr/share/jetty9\"");
+}
+
+#[test]
+fn a_war_is_served_by_tomcat() {
+    if !peer::has(&["tomcat10", "default-jdk-headless"]) {
+        return;
+    }
+    let api = "/usr/share/tomcat10/lib/servlet-api.jar";
+    serve_war("jakarta", api, "CATALINA_HOME = \"/usr/share/tomcat10\"");
+}
+
+#[test]
+fn a_process_that_never_warms_up_gets_no_requests() {
+    if peer::installed("node").is_none() {
+        return;
+    }
+    let folder = Folder::new();
+    let source = NODE.replace(
+        "response.end(",
+        "if (request.url === '/ill') response.statusCode = 503; response.end(",
+    );
+    folder.write("shop/server.js", source);
+    folder.write("shop/greeting.js", "exports.greeting = 'hello'\n");
+    let mut forebay = application(
+        folder,
+        "kind = \"node\"\nfile = \"shop/server.js\"\nwarm_up = \"/ill\"\nstart_timeout = \"2s\"",
+    );
+    forebay.wait_for_output("it did not listen and warm up within start_timeout");
+    assert_eq!(forebay.get("/").status, 503, "{}", forebay.output());
     forebay.stop();
 }

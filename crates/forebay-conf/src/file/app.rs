@@ -120,6 +120,10 @@ pub struct App {
     /// asgi, and command that speaks http or h2c: sends a client to the same process each time,
     /// with a cookie, if the process still runs and has a free connection. Default: no.
     pub sticky: Option<At<Table<ProcessSticky>>>,
+    /// node, java, and command that speaks http: paths that Forebay requests from a new process
+    /// before the process gets requests of clients, such as ["/login"]. Each must answer with a
+    /// status below 500 within `start_timeout`. Default: none.
+    pub warm_up: Option<At<OneOrMany<String>>>,
     /// php: settings as in php.ini, such as { upload_max_filesize = "64M" }. Default: none.
     pub ini: BTreeMap<String, At<String>>,
     /// php: the version, such as "8.2". Default: the newest installed version.
@@ -260,11 +264,11 @@ const FORM: Form =
 
 const READY: Form = Form {
     must: &["file"],
-    may: &["host", "strip_prefix", "sticky", "connections", "stop_timeout"],
+    may: &["host", "strip_prefix", "sticky", "connections", "stop_timeout", "warm_up"],
     ..FORM
 };
 
-const FORMS: [Form; 17] = [
+const FORMS: [Form; 18] = [
     Form { kind: "node", ..READY },
     Form { kind: "java", ..READY },
     Form {
@@ -360,7 +364,22 @@ const FORMS: [Form; 17] = [
     },
     Form {
         kind: "command",
-        speaks: &["http", "h2c"],
+        speaks: &["http"],
+        must: &["run", "speaks"],
+        may: &[
+            "listen",
+            "host",
+            "strip_prefix",
+            "sticky",
+            "connections",
+            "stop_timeout",
+            "warm_up",
+        ],
+        ..FORM
+    },
+    Form {
+        kind: "command",
+        speaks: &["h2c"],
         must: &["run", "speaks"],
         may: &["listen", "host", "strip_prefix", "sticky", "connections", "stop_timeout"],
         ..FORM

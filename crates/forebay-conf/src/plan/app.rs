@@ -214,6 +214,8 @@ pub enum AppKind {
         /// The largest number of open connections to each process, at least 1. Default 100 for HTTP
         /// and AJP, else 1.
         connections: usize,
+        /// Targets that a new process must answer before it gets requests, if it speaks HTTP.
+        warm_up: Vec<String>,
         /// The directory that SCRIPT_FILENAME begins with. `None`: there is no script, and the
         /// whole path is PATH_INFO.
         root: Option<PathBuf>,

@@ -113,6 +113,12 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Resolution<()> {
             "psgi\", \"mod-perl\", \"wsgi\", \"asgi\", \"rack\" or \"command",
         ),
         (
+            "warm_up",
+            typed.warm_up.as_ref().map(|at| &at.span),
+            ready || command,
+            "node\", \"java\" or \"command",
+        ),
+        (
             "sticky",
             typed.sticky.as_ref().map(|at| &at.span),
             asgi || ready || command,

@@ -85,10 +85,34 @@ pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Re
         strip_prefix,
         sticky,
         connections,
+        warm_up: warm_up(typed, speaks)?,
         root,
         scripts,
     })
 }
+
+/// A request line and its fields have at most this many bytes.
+const MAX_WARM_UP: usize = 4096;
+
+fn warm_up(typed: &file::App, speaks: AppProtocol) -> Resolution<Vec<String>> {
+    let Some(at) = &typed.warm_up else { return Ok(Vec::new()) };
+    if speaks != AppProtocol::Http {
+        let why = "on a program that does not speak http";
+        return Err(no_effect(&at.span, "warm_up", why, "leave it out"));
+    }
+    let target = |at: At<&String>| {
+        let is_target = |byte: u8| byte.is_ascii_graphic() && byte != b'#';
+        if !at.starts_with('/') || at.len() > MAX_WARM_UP || !at.bytes().all(is_target) {
+            return Err(Problem::new(&at.span, "this is no path of a request")
+                .help("write a path, and a query if it needs one: \"/login?from=warm-up\""));
+        }
+        Ok(at.value.clone())
+    };
+    at.items().into_iter().map(target).collect()
+}
+
+/// Runs a WAR file in the machine's servlet container.
+const WAR: &str = include_str!("../../../../hosts/war.sh");
 
 /// Returns the command of a ready kind: `runs`, then the path of `file`. [`ready_variables`] tell it
 /// where to listen.
@@ -97,9 +121,17 @@ pub(super) fn ready(
     typed: &At<Table<file::App>>,
     runs: &[&str],
 ) -> Resolution<AppKind> {
-    let example = if runs[0] == "java" { "\"shop.jar\"" } else { "\"server.js\"" };
+    let is_java = runs[0] == "java";
+    let example = if is_java { "\"shop.jar\"" } else { "\"server.js\"" };
     let file_typed = required(&typed.file, &typed.span, "file", example)?;
-    let path = super::path::file(context, file_typed)?;
+    let (path, is_web_application) = match directory(context, file_typed) {
+        Ok(directory) if is_java => (directory, true),
+        _ => {
+            let path = super::path::file(context, file_typed)?;
+            let is_war = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("war"));
+            (path, is_java && is_war)
+        }
+    };
     let path = path.to_str().ok_or_else(|| {
         Problem::new(&file_typed.span, "a path that is not UTF-8").help("rename it, or use a link")
     })?;
@@ -107,6 +139,8 @@ pub(super) fn ready(
     if path.contains(['{', '}']) {
         return Err(Problem::new(&file_typed.span, "a path with braces").help("rename the file"));
     }
+    let container = ["sh", "-c", WAR, "war.sh", "{room}", "{port}"];
+    let runs = if is_web_application { &container } else { runs };
     Ok(AppKind::Command {
         run: runs.iter().copied().chain([path]).map(str::to_owned).collect(),
         speaks: AppProtocol::Http,
@@ -116,6 +150,7 @@ pub(super) fn ready(
         strip_prefix: strip_prefix(typed, AppProtocol::Http)?,
         sticky: typed.sticky.as_ref().map(|at| sticky_cookie(&at.cookie, &at.span)).transpose()?,
         connections: typed.connections.as_ref().map_or(Ok(100), |at| within(at, 1..=100_000))?,
+        warm_up: warm_up(typed, AppProtocol::Http)?,
         root: None,
         scripts: Vec::new(),
     })

@@ -94,8 +94,9 @@ pub fn definition(name: &str, plan: &conf::App) -> Result<Definition, StartError
             spec.watch_at_reload = module_files(module, dir);
             Ok(Definition::Program(program(spec, plan)))
         }
-        AppKind::Command { run, listen, connections, .. } => {
+        AppKind::Command { run, listen, connections, warm_up, .. } => {
             let mut spec = ProgramSpec::new(name, run.clone(), listening(*listen));
+            spec.warm_up.clone_from(warm_up);
             spec.workers = processes(plan);
             spec.max_requests = plan.max_requests;
             spec.connections = *connections;

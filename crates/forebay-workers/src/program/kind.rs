@@ -104,6 +104,7 @@ impl ProcessKind for InstanceKind {
         let reports = tokio::task::spawn_local(report(instance.clone(), link.clone(), new.events));
         let listen = self.spec.listen;
         let to_share = link.clone();
+        let warm_up = self.spec.warm_up.clone();
         let ready = async move {
             match listen {
                 Listening::Socket | Listening::Port => {
@@ -112,6 +113,9 @@ impl ProcessKind for InstanceKind {
                     ready::listens(&place, || order(&to_share, b's')).await;
                 }
                 _ => ready::takes_connections(&place).await,
+            }
+            for target in &warm_up {
+                ready::answers(&place, target).await;
             }
             Some(())
         };
@@ -198,7 +202,10 @@ impl ProcessKind for InstanceKind {
 
     fn describe_end(&self, process: &Process, reaped: Exit, why: Option<Fault>) -> End {
         let why = match why {
-            Some(Fault::NotReady) => "it did not listen within start_timeout",
+            Some(Fault::NotReady) if self.spec.warm_up.is_empty() => {
+                "it did not listen within start_timeout"
+            }
+            Some(Fault::NotReady) => "it did not listen and warm up within start_timeout",
             Some(Fault::Silent) => "nothing was heard of it within request_timeout",
             Some(Fault::Refused) => "it refused a connection",
             Some(Fault::RequestTimeout | Fault::Unexpected) | None => "unasked",
