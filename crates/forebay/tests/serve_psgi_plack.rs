@@ -4,6 +4,7 @@
 mod support;
 
 use forebay_testkit::folder::Folder;
+use forebay_testkit::http::Client;
 use forebay_testkit::peer;
 use support::checkers::{Front, PLACK_SUITE, has_plack_suite};
 use support::{Forebay, serve, site};
@@ -205,5 +206,105 @@ fn frameworks_answer(source: &str, pages: &[(&str, u16, &str)], form: &str) {
          Content-Length: 5\r\n\r\na=b+c",
     );
     assert_eq!(client.reply().text(), form);
+    forebay.stop();
+}
+
+/// Opens a WebSocket.
+fn websocket(forebay: &Forebay, fields: &str) -> (Client, u16) {
+    let mut client = forebay.connect();
+    client.send(format!(
+        "GET /echo HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n{fields}\r\n"
+    ));
+    let status = client.reply().status;
+    (client, status)
+}
+
+const KEY: &str = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+
+/// Sends a frame with the mask 0, and returns opcode and content of the next one.
+fn frame(client: &mut Client, opcode: u8, data: &[u8]) -> (u8, Vec<u8>) {
+    let length = u16::try_from(data.len()).unwrap().to_be_bytes();
+    client.send([&[0x80 | opcode, 0xfe][..], &length, &[0; 4], data].concat());
+    let head = client.bytes(2);
+    let length = match head[1] {
+        126 => u16::from_be_bytes(client.bytes(2).try_into().unwrap()).into(),
+        length => usize::from(length),
+    };
+    (head[0], client.bytes(length))
+}
+
+#[test]
+fn websockets_of_plack_work_over_psgix_io() {
+    if !peer::has(&["libprotocol-websocket-perl"]) {
+        return;
+    }
+    let mut forebay = app(include_str!("psgi/websocket.psgi"));
+    let (mut first, status) = websocket(&forebay, KEY);
+    assert_eq!(status, 101, "{}", forebay.output());
+    let (opcode, hello) = frame(&mut first, 1, b"hello");
+    let pid = String::from_utf8(hello).unwrap().replace(" hello", "");
+    assert_eq!((opcode, pid.parse::<u32>().is_ok()), (0x81, true), "{pid}");
+    assert_eq!(
+        frame(&mut first, 1, "gr\u{fc}n".as_bytes()).1,
+        format!("{pid} gr\u{fc}n").as_bytes()
+    );
+    assert_eq!(frame(&mut first, 9, b"ping"), (0x8a, b"ping".to_vec()));
+    let large = vec![b'x'; 60_000];
+    assert_eq!(frame(&mut first, 2, &large), (0x82, large));
+    // Its worker is taken, and the other one serves everybody else.
+    for _ in 0..4 {
+        assert_ne!(forebay.get("/pid").text(), pid);
+    }
+    assert_eq!(forebay.get("/echo").status, 426);
+    // Wrong handshakes, and frames that the module refuses, end alone.
+    for fields in ["", "Sec-WebSocket-Version: 13\r\n", "Sec-WebSocket-Key: x\r\n"] {
+        let (_, status) = websocket(&forebay, fields);
+        assert_eq!(status, 400, "{fields}");
+    }
+    for hostile in [
+        &b"\x81\xff\x7f\xff\xff\xff\xff\xff\xff\xff\0\0\0\0x"[..],
+        b"\x81\xff\0\0\0\0\x10\0\0\0\0\0\0\0x",
+    ] {
+        let (mut client, status) = websocket(&forebay, KEY);
+        assert_eq!(status, 101);
+        client.send(hostile);
+        assert_eq!(client.rest(), b"");
+        forebay.wait_for_output("a wrong frame");
+    }
+    // A client that leaves without a word gives its worker back.
+    drop(first);
+    forebay.wait_for_output("the client left");
+    let (mut second, status) = websocket(&forebay, KEY);
+    assert_eq!(status, 101);
+    assert_eq!(frame(&mut second, 8, b"\x03\xe8"), (0x88, b"\x03\xe8".to_vec()));
+    assert_eq!(second.rest(), b"");
+    forebay.stop();
+}
+
+#[test]
+fn websockets_of_mojolicious_work_in_its_own_server() {
+    if !peer::has(&["libmojolicious-perl"]) {
+        return;
+    }
+    let folder = Folder::new();
+    folder.write(
+        "app.pl",
+        "use Mojolicious::Lite -signatures;\n\
+         websocket '/echo' => sub ($c) { $c->on(message => sub ($c, $text) { $c->send(\"$text!\") }) };\n\
+         get '/' => { text => 'page' };\napp->start;\n",
+    );
+    let forebay = serve(
+        folder,
+        "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npath = \"/*\"\napp = \"app\"\n\
+         [app.app]\nkind = \"command\"\nspeaks = \"http\"\nenv = { MOJO_MODE = \"production\" }\n\
+         run = [\"perl\", \"app.pl\", \"daemon\", \"-l\", \"http://127.0.0.1:{port}\"]\n",
+    );
+    assert_eq!(forebay.get("/").text(), "page", "{}", forebay.output());
+    // One process serves many WebSockets.
+    let mut all: Vec<_> = (0..8).map(|_| websocket(&forebay, KEY)).collect();
+    for (client, status) in &mut all {
+        assert_eq!(*status, 101);
+        assert_eq!(frame(client, 1, b"hello"), (0x81, b"hello!".to_vec()));
+    }
     forebay.stop();
 }
