@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""Ten visitors of a git browser (cgit) while crawlers with 2,000 addresses fetch everything.
+"""Ten visitors of a git browser (cgit) or a wiki (DokuWiki) while crawlers with 2,000 addresses fetch everything.
 
-    run.py [--forebay PROGRAM] [--seconds N] [--rounds N] [--crawlers N] [--difficulty BITS]
+    run.py [--forebay PROGRAM] [--application cgit|dokuwiki] [--seconds N] [--rounds N] [--crawlers N]
+           [--difficulty BITS]
 
-Compares, in turns of N seconds: nginx with fcgiwrap and a rate limit for each address, Forebay without rules, with the
-same rate limit, and with `challenge`. Needs cgit, fcgiwrap, git and nginx. Everything listens on loopback, and each
-client has an address of 127.0.0.0/8 of its own. Exit 1 if a visitor waits 30 s for a page or gets no page at all.
+Compares, in turns of N seconds: nginx with a rate limit for each address, Forebay without rules, with the same rate
+limit, and with `challenge`. Needs nginx, and cgit, fcgiwrap and git, or dokuwiki and php-fpm. Everything listens on
+loopback, and each client has an address of 127.0.0.0/8 of its own. Exit 1 if a visitor with `challenge` waits 30 s for
+a page or gets no page at all.
 """
 import argparse
 import asyncio
 import concurrent.futures
 import contextlib
+import glob
 import hashlib
 import os
 import random
@@ -25,6 +28,7 @@ import tempfile
 import time
 
 CGIT = '/usr/lib/cgit/cgit.cgi'
+DOKUWIKI = '/usr/share/dokuwiki'
 LIMIT = 30
 COMMITS = 300
 VISITORS = 10
@@ -51,11 +55,88 @@ def make_repository(folder):
     return listed.stdout.split()
 
 
-def pages(commits):
-    """What links of cgit lead to. The first commits lack some of the files."""
-    ways = ['commit', 'diff', 'tree', 'log']
-    files = ['', 'a.c', 'b.c', 'lib/c.c']
-    return [f'/code.git/{way}/{name}?id={commit}' for commit in commits[:-50] for way in ways for name in files]
+class Cgit:
+    """The git browser, with a repository, in PROCESSES processes of CGI."""
+
+    mark = b'cgit'
+    needs = ['git', 'fcgiwrap', CGIT]
+
+    def __init__(self, folder):
+        commits = make_repository(folder)
+        self.rc = os.path.join(folder, 'cgitrc')
+        with open(self.rc, 'w') as file:
+            file.write(f'virtual-root=/\nrepo.url=code.git\nrepo.path={folder}/code.git\n')
+        # What links of cgit lead to. The first commits lack some of the files.
+        ways = ['commit', 'diff', 'tree', 'log']
+        files = ['', 'a.c', 'b.c', 'lib/c.c']
+        self.pages = [f'/code.git/{way}/{name}?id={commit}' for commit in commits[:-50] for way in ways
+                      for name in files]
+
+    def nginx(self, server):
+        """Returns the parameters of a location, and the commands that it needs."""
+        fastcgi = f'127.0.0.1:{free_port()}'
+        return (f'fastcgi_pass {fastcgi}; fastcgi_param SCRIPT_FILENAME {CGIT}; fastcgi_param PATH_INFO $uri;',
+                [['fcgiwrap', '-c', str(PROCESSES), '-s', f'tcp:{fastcgi}']])
+
+    def route(self, server):
+        """Returns the answer of a route, and the commands that it needs."""
+        return (f'cgi = {{ program = "{CGIT}", max_processes = {PROCESSES}, env = {{ CGIT_CONFIG = "{self.rc}" }} }}',
+                [])
+
+
+class DokuWiki:
+    """The wiki, with linked pages, in PROCESSES processes of php-fpm."""
+
+    mark = b'generator" content="DokuWiki'
+    needs = [f'{DOKUWIKI}/doku.php']
+
+    def __init__(self, folder):
+        self.root = os.path.join(folder, 'wiki')
+        shutil.copytree(DOKUWIKI, self.root, ignore=shutil.ignore_patterns('.htaccess'))
+        conf, data = os.path.join(folder, 'conf/'), os.path.join(folder, 'data')
+        shutil.copytree('/etc/dokuwiki', conf, ignore=shutil.ignore_patterns('*.auth.php', 'htaccess', 'apache.conf'))
+        for name in ('attic', 'cache', 'index', 'locks', 'log', 'media', 'media_attic', 'media_meta', 'meta', 'tmp',
+                     'pages/topic'):
+            os.makedirs(os.path.join(data, name))
+        with open(os.path.join(conf, 'local.php'), 'w') as file:
+            file.write(f"<?php $conf['savedir'] = '{data}'; $conf['useacl'] = 0; $conf['updatecheck'] = 0;\n")
+        with open(os.path.join(self.root, 'inc/preload.php'), 'w') as file:
+            file.write(f"<?php define('DOKU_CONF', '{conf}'); define('DOKU_MAIN_CONF', '{conf}');\n")
+        chance = random.Random(1)
+        for number in range(COMMITS):
+            with open(os.path.join(data, f'pages/topic/{number}.txt'), 'w') as file:
+                file.write(f'====== Topic {number} ======\n' + ''.join(
+                    f'===== Part {part} =====\n  * [[topic:{chance.randrange(COMMITS)}]] **and** //more//\n\n'
+                    f'^ a ^ b ^\n| {part} | {chance.random()} |\n\n' for part in range(30)))
+        for path, _, _ in os.walk(data):
+            os.chmod(path, 0o777)
+        self.pages = [f'/doku.php?id=topic:{number}{way}' for number in range(COMMITS)
+                      for way in ('', '&do=edit', '&do=backlink', '&do=revisions', '&do=index')]
+
+    def pool(self, server):
+        socket_path = os.path.join(server.folder, 'php.sock')
+        user = 'user = www-data\ngroup = www-data' if os.getuid() == 0 else ''
+        file = server.write('fpm.conf', f'''
+            [global]
+            error_log = {server.folder}/fpm.log
+            [www]
+            {user}
+            listen = {socket_path}
+            listen.mode = 0666
+            pm = static
+            pm.max_children = {PROCESSES}
+            '''.replace('            ', ''))
+        program = sorted(glob.glob('/usr/sbin/php-fpm*'))[-1]
+        return socket_path, [[program, '--nodaemonize', '--allow-to-run-as-root', '--fpm-config', file]]
+
+    def nginx(self, server):
+        path, commands = self.pool(server)
+        return (f'root {self.root}; fastcgi_pass unix:{path}; fastcgi_param SCRIPT_NAME $uri; '
+                f'fastcgi_param SCRIPT_FILENAME {self.root}$uri; fastcgi_param REQUEST_URI $request_uri;', commands)
+
+    def route(self, server):
+        path, commands = self.pool(server)
+        return f'fastcgi = {{ to = "unix:{path}", root = "{self.root}", max_connections = {PROCESSES} }}', commands
 
 
 def free_port():
@@ -65,12 +146,13 @@ def free_port():
 
 
 class Server:
-    """One way to serve cgit: its processes and its port."""
+    """One way to serve an application: its processes and its port."""
 
-    def __init__(self, name, folder, start):
-        self.name, self.port = name, free_port()
+    def __init__(self, name, folder, application, start):
+        self.name, self.application, self.port = name, application, free_port()
         self.folder = os.path.join(folder, re.sub(r'\W+', '-', name))
         os.mkdir(self.folder)
+        os.chmod(self.folder, 0o755)
         environment = dict(os.environ, CGIT_CONFIG=os.path.join(folder, 'cgitrc'))
         self.processes = [subprocess.Popen(command, env=environment, start_new_session=True)
                           for command in start(self)]
@@ -90,7 +172,7 @@ class Server:
 
 
 def nginx(server):
-    fastcgi = f'127.0.0.1:{free_port()}'
+    location, commands = server.application.nginx(server)
     file = server.write('nginx.conf', f'''
         daemon off; worker_processes 2; pid {server.folder}/pid; error_log {server.folder}/error.log;
         events {{ worker_connections 1024; }}
@@ -101,19 +183,19 @@ def nginx(server):
             server {{
                 listen 127.0.0.1:{server.port} backlog=4096; limit_req zone=each burst=10 nodelay;
                 location / {{
-                    fastcgi_pass {fastcgi}; fastcgi_read_timeout {LIMIT * 2};
-                    fastcgi_param SCRIPT_FILENAME {CGIT}; fastcgi_param PATH_INFO $uri;
+                    {location} fastcgi_read_timeout {LIMIT * 2};
+                    fastcgi_param REMOTE_ADDR $remote_addr; fastcgi_param SERVER_PROTOCOL $server_protocol;
                     fastcgi_param QUERY_STRING $args; fastcgi_param REQUEST_METHOD $request_method;
                     fastcgi_param HTTP_HOST $http_host; fastcgi_param SERVER_NAME x; fastcgi_param SERVER_PORT 80;
                 }}
             }}
         }}''')
-    return [['fcgiwrap', '-c', str(PROCESSES), '-s', f'tcp:{fastcgi}'], ['nginx', '-c', file]]
+    return [*commands, ['nginx', '-c', file]]
 
 
 def forebay(program, keys):
     def start(server):
-        rc = os.path.join(os.path.dirname(server.folder), 'cgitrc')
+        answer, commands = server.application.route(server)
         file = server.write('site.toml', f'''
             [log]
             level = "error"
@@ -121,9 +203,9 @@ def forebay(program, keys):
             listen = "127.0.0.1:{server.port}"
             [[site.route]]
             path = "/*"
-            cgi = {{ program = "{CGIT}", max_processes = {PROCESSES}, env = {{ CGIT_CONFIG = "{rc}" }} }}
+            {answer}
             {keys}''')
-        return [[program, 'serve', file]]
+        return [*commands, [program, 'serve', file]]
     return start
 
 
@@ -156,7 +238,7 @@ class Visitor:
     def __init__(self, address, solvers):
         self.address, self.solvers, self.cookie = address, solvers, ''
 
-    async def read(self, port, target):
+    async def read(self, port, target, mark):
         """Returns true if the page came, and true if the visitor had to solve a challenge first."""
         status, fields, body = await fetch(port, self.address, target, self.cookie, BROWSER)
         task = re.search(rb'data-task="([^"]+)"', body)
@@ -168,11 +250,12 @@ class Visitor:
             status, fields, body = await fetch(port, self.address, path, self.cookie, BROWSER)
             self.cookie = fields.get('set-cookie', '').split(';')[0]
             status, fields, body = await fetch(port, self.address, target, self.cookie, BROWSER)
-        return status == 200 and b'cgit' in body, bool(task)
+        return status == 200 and mark in body, bool(task)
 
 
-async def turn(server, all_pages, seconds, crawlers, solvers, result):
+async def turn(server, seconds, crawlers, solvers, result):
     """Lets everybody read for some seconds. Adds what happened to `result`."""
+    all_pages, mark = server.application.pages, server.application.mark
     end = time.monotonic() + seconds
     chance = random.Random(2)
 
@@ -182,7 +265,7 @@ async def turn(server, all_pages, seconds, crawlers, solvers, result):
         while time.monotonic() < end:
             start = time.monotonic()
             try:
-                ok, works = await asyncio.wait_for(visitor.read(server.port, chance.choice(all_pages)), LIMIT)
+                ok, works = await asyncio.wait_for(visitor.read(server.port, chance.choice(all_pages), mark), LIMIT)
             except (asyncio.TimeoutError, OSError, ValueError, IndexError) as error:
                 ok, works = False, False
                 print(f'{server.name}: {error!r}', file=sys.stderr)
@@ -200,7 +283,7 @@ async def turn(server, all_pages, seconds, crawlers, solvers, result):
             except (asyncio.TimeoutError, OSError, ValueError, IndexError):
                 status, body = 0, b''
             result.asked += 1
-            result.got += status == 200 and b'cgit' in body and b'data-task' not in body
+            result.got += status == 200 and mark in body and b'data-task' not in body
             if status != 200:
                 await asyncio.sleep(0.05)
 
@@ -218,32 +301,31 @@ class Result:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--forebay', default='target/release/forebay')
+    parser.add_argument('--application', choices=['cgit', 'dokuwiki'], default='cgit')
     parser.add_argument('--seconds', type=float, default=15)
     parser.add_argument('--rounds', type=int, default=3)
     parser.add_argument('--crawlers', type=int, default=256, help='requests of crawlers at the same time')
     parser.add_argument('--difficulty', type=int, default=16)
     options = parser.parse_args()
-    missing = [name for name in ('git', 'nginx', 'fcgiwrap', CGIT) if not shutil.which(name)]
+    kind = {'cgit': Cgit, 'dokuwiki': DokuWiki}[options.application]
+    missing = [name for name in ['nginx', *kind.needs] if not shutil.which(name) and not os.path.exists(name)]
     if missing:
-        sys.exit(f'missing: {", ".join(missing)} (Debian: apt install cgit fcgiwrap git nginx)')
+        sys.exit(f'missing: {", ".join(missing)} (Debian: apt install nginx cgit fcgiwrap git dokuwiki php-fpm)')
     program = os.path.abspath(options.forebay)
     with concurrent.futures.ProcessPoolExecutor(2) as solvers, tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
-        commits = make_repository(folder)
-        with open(os.path.join(folder, 'cgitrc'), 'w') as file:
-            file.write(f'virtual-root=/\nrepo.url=code.git\nrepo.path={folder}/code.git\n')
+        application = kind(folder)
         limit = 'rate_limit = { rate = "2/s", burst = 10 }'
         ways = {'nginx, limit_req': nginx, 'Forebay, no rules': forebay(program, ''),
                 'Forebay, rate_limit': forebay(program, limit),
                 'Forebay, challenge': forebay(program, f'challenge = {{ difficulty = {options.difficulty} }}')}
         servers, results = [], {name: Result() for name in ways}
         try:
-            servers = [Server(name, folder, start) for name, start in ways.items()]
+            servers = [Server(name, folder, application, start) for name, start in ways.items()]
             time.sleep(2)
             for number in range(options.rounds):
                 for server in servers if number % 2 == 0 else reversed(servers):
-                    asyncio.run(turn(server, pages(commits), options.seconds, options.crawlers, solvers,
-                                     results[server.name]))
+                    asyncio.run(turn(server, options.seconds, options.crawlers, solvers, results[server.name]))
         finally:
             for server in servers:
                 server.stop()
