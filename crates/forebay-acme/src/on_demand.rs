@@ -225,7 +225,8 @@ impl Issuer {
             Permission::Granted => {}
             Permission::Refused => return Err(("`ask` refuses it".to_owned(), REFUSED)),
             Permission::Unknown(why) => {
-                let why = format!("`ask` ({}) fails: {why}", self.settings.ask.host);
+                let host = self.settings.ask.as_ref().map_or("", |ask| &ask.host);
+                let why = format!("`ask` ({host}) fails: {why}");
                 return Err((why, UNANSWERED));
             }
         }
@@ -246,7 +247,10 @@ impl Issuer {
 
     /// Asks the application if the name may have a certificate. A permission is remembered for
     /// [`PERMITTED`]. The result is unknown if too many names wait, or if the application fails.
+    /// Without an application, the name is permitted, because it is in the list of a site
+    /// (`SiteDemand`).
     async fn permission(&self, name: &str) -> Permission {
+        let Some(url) = &self.settings.ask else { return Permission::Granted };
         if self.permitted.borrow().contains(name) {
             return Permission::Granted;
         }
@@ -254,7 +258,7 @@ impl Issuer {
             return Permission::Unknown(format!("{MOST_WAITING} other names wait"));
         };
         let Ok(_permit) = self.questions.acquire().await else { return Permission::Refused };
-        match ask(&self.settings.ask, self.tls.now().as_deref(), name).await {
+        match ask(url, self.tls.now().as_deref(), name).await {
             Ok(true) => {
                 self.permitted.borrow_mut().insert(name, PERMITTED);
                 Permission::Granted

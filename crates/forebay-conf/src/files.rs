@@ -103,6 +103,15 @@ pub fn canonicalize(path: &Path) -> io::Result<PathBuf> {
     Ok(OsString::from_vec(real).into())
 }
 
+/// Returns the id of the user that owns a file or directory. Of a link, the owner of the link itself.
+pub(crate) fn owner(path: &Path) -> io::Result<u32> {
+    let found = look(Question::Owner, path, |path| {
+        Ok(std::fs::symlink_metadata(path)?.uid().to_ne_bytes().to_vec())
+    })?;
+    let id = found.try_into().map_err(|_| io::Error::other("no id of a user"))?;
+    Ok(u32::from_ne_bytes(id))
+}
+
 /// Returns the files that a pattern matches, sorted, at most `max` and one more. Directories and
 /// hidden files are left out.
 pub(crate) fn matches(pattern: &str, max: usize) -> io::Result<Vec<PathBuf>> {
@@ -188,6 +197,7 @@ enum Question {
     Matches,
     /// The directories in a directory, up to a number.
     Names(u64),
+    Owner,
 }
 
 impl Question {
@@ -198,6 +208,7 @@ impl Question {
             Self::Real => (b'c', 0),
             Self::Matches => (b'm', 0),
             Self::Names(max) => (b'n', max),
+            Self::Owner => (b'o', 0),
         };
         let mut bytes = [letter; 9];
         bytes[1..].copy_from_slice(&max.to_ne_bytes());
@@ -211,6 +222,7 @@ impl Question {
             b'k' => Some(Self::Kind),
             b'c' => Some(Self::Real),
             b'm' => Some(Self::Matches),
+            b'o' => Some(Self::Owner),
             b'n' => Some(Self::Names(u64::from_ne_bytes(max.try_into().ok()?))),
             _ => None,
         }

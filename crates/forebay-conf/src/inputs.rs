@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::hosts::HostDirectories;
+use crate::hosts::{Directories, Names};
 use crate::include;
 use crate::plan::{CertificateSource, Plan, Tls};
 use crate::source::Source;
@@ -25,19 +25,25 @@ pub fn inputs(path: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Returns the directories of `hosts_from`: sites come and go with their entries. Empty if no site
-/// has this key, or if the configuration cannot be read.
+/// Returns the directories of `hosts_from` and `users_from`: sites and routes come and go with their
+/// entries. Empty if no site has these keys, or if the configuration cannot be read.
 pub fn host_directories(path: &Path) -> Vec<PathBuf> {
     let Ok(mut sources) = include::main_file(path) else { return Vec::new() };
     let _ = include::follow(&mut sources);
     let mut found = Vec::new();
-    for source in sources.files().iter().filter(|source| source.text.contains("hosts_from")) {
+    let mut add = |names: Names, table: &tree::Tree<'_>, base: &Path| {
+        let pattern = table.get(names.key()).and_then(|pattern| pattern.get_ref().as_str());
+        let directories = pattern.and_then(|pattern| Directories::parse(names, pattern, base));
+        found.extend(directories.iter().flat_map(Directories::watched));
+    };
+    let has_pattern = |text: &str| Names::ALL.iter().any(|names| text.contains(names.key()));
+    for source in sources.files().iter().filter(|source| has_pattern(&source.text)) {
         let Ok(mut table) = tree::parse_one(source) else { continue };
         for (_, site) in tree::tables_at(&mut table, "site") {
-            let pattern = site.get("hosts_from").and_then(|pattern| pattern.get_ref().as_str());
-            let directories =
-                pattern.and_then(|pattern| HostDirectories::parse(pattern, &source.base));
-            found.extend(directories.iter().flat_map(HostDirectories::watched));
+            add(Names::Hosts, site, &source.base);
+            for (_, route) in tree::tables_at(site, "route") {
+                add(Names::Users, route, &source.base);
+            }
         }
     }
     found

@@ -18,12 +18,13 @@ use crate::suggest;
 use crate::tree::{self, Tree};
 
 /// Keys that no table of defaults may have, because each route has its own values.
-const OWN: [&str; 10] = [
+const OWN: [&str; 11] = [
     "path",
     "paths",
     "path_regex",
     "suffix",
     "suffix_ignore_case",
+    "users_from",
     "methods",
     "when",
     "name",

@@ -47,7 +47,7 @@ use std::sync::Arc;
 
 use crate::error::Problem;
 use crate::file::{At, File};
-use crate::hosts::HostDirectories;
+use crate::hosts::{Directories, Names};
 use crate::merge::AllFilled;
 use crate::plan::{Action, Geo, Listen, Plan, Upstream, ValueMap};
 use crate::source::{SourceFile, Sources};
@@ -71,7 +71,7 @@ pub(crate) struct Context<'a> {
     maps: BTreeMap<String, Arc<ValueMap>>,
     /// The databases of countries and autonomous systems.
     geo: Option<Arc<Geo>>,
-    /// The directories whose entries are hosts (`hosts_from`).
+    /// The directories whose entries are hosts (`hosts_from`), or users (`users_from`).
     host_directories: Vec<PathBuf>,
 }
 
@@ -103,7 +103,7 @@ impl<'a> Context<'a> {
         Known { captures: &[], maps: &self.maps, geo: self.geo.as_ref() }
     }
 
-    /// Returns the directory of `hosts_from` that contains the root of a site.
+    /// Returns the directory of `hosts_from` or `users_from` that contains a root.
     fn beneath(&self, root: &Path) -> Option<PathBuf> {
         let contains = |before: &&PathBuf| root != *before && root.starts_with(before);
         self.host_directories.iter().find(contains).cloned()
@@ -129,14 +129,16 @@ pub(crate) fn resolve(
     filled: &AllFilled,
 ) -> Result<Plan, Vec<Problem>> {
     let mut context = Context::new(sources, filled);
-    for pattern in
-        file.site.iter().flat_map(|sites| sites.iter()).filter_map(|site| site.hosts_from.as_ref())
-    {
-        let base = context.base(&pattern.span);
-        let found = HostDirectories::parse(pattern, base).map(|found| found.before);
-        let is_new = |found: &PathBuf| !context.host_directories.contains(found);
-        if let Some(found) = found.filter(is_new) {
-            context.host_directories.push(found);
+    for site in file.site.iter().flat_map(|sites| sites.iter()) {
+        let routes = site.route.iter().flatten().filter_map(|route| route.users_from.as_ref());
+        let patterns = site.hosts_from.iter().map(|pattern| (Names::Hosts, pattern));
+        for (names, pattern) in patterns.chain(routes.map(|pattern| (Names::Users, pattern))) {
+            let base = context.base(&pattern.span);
+            let found = Directories::parse(names, pattern, base).map(|found| found.before);
+            let is_new = |found: &PathBuf| !context.host_directories.contains(found);
+            if let Some(found) = found.filter(is_new) {
+                context.host_directories.push(found);
+            }
         }
     }
     let mut problems = Vec::new();

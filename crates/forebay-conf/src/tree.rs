@@ -131,7 +131,11 @@ pub(crate) fn each_text<'s>(
     }
 }
 
-fn each_text_of<'s>(node: &mut Node<'s>, each: &mut impl FnMut(&Range<usize>, &mut Cow<'s, str>)) {
+/// Calls `each` with every text of a value, at any depth.
+pub(crate) fn each_text_of<'s>(
+    node: &mut Node<'s>,
+    each: &mut impl FnMut(&Range<usize>, &mut Cow<'s, str>),
+) {
     let span = node.span();
     match node.get_mut() {
         DeValue::String(text) => each(&span, text),

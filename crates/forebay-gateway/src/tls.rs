@@ -82,7 +82,7 @@ impl SiteTls {
         // `previous` shares these certificates. Change their settings only now, after all checks,
         // so that a refused configuration changes nothing.
         for demanded in &on_demand {
-            let settings = demanded.settings.ask.tls.as_ref();
+            let settings = demanded.settings.ask.as_ref().and_then(|ask| ask.tls.as_ref());
             demanded.tls.replace(settings.and_then(|tls| backends.get(tls).cloned()));
         }
         Ok(Self { sites, relays, backends, tickets, acme, on_demand })
@@ -303,7 +303,7 @@ fn of_backends(plan: &Plan) -> impl Iterator<Item = (Vec<String>, &BackendTls)> 
     let of_questions = plan.sites.iter().enumerate().filter_map(|(at, site)| {
         let CertificateSource::OnDemand(by) = &site.tls.as_ref()?.source else { return None };
         let table = ["site", &at.to_string(), "tls", "acme", "on_demand"].map(str::to_owned);
-        Some((table.to_vec(), by.ask.tls.as_ref()?))
+        Some((table.to_vec(), by.ask.as_ref()?.tls.as_ref()?))
     });
     let of_upstreams = of_routes.chain(of_relays).filter_map(|(table, upstream)| {
         let table = match &upstream.name {

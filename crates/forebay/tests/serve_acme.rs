@@ -736,6 +736,35 @@ fn a_certificate_on_demand_is_issued_when_the_application_permits_the_name() {
 }
 
 #[test]
+fn hosts_with_a_directory_get_certificates_on_demand() {
+    let Some(pebble) = Pebble::start() else { return };
+    let config = pebble.client();
+    let folder = Folder::new();
+    folder.write("srv/a.forebay.test/htdocs/index.html", "a");
+    folder.write("srv/b.forebay.test/other/index.html", "b");
+    let site = pebble.site(", on_demand = {}");
+    let site = site.replace(&format!("hosts = \"{NAME}\""), "hosts_from = \"srv/*/htdocs\"");
+    let site = site.replace("respond = \"hello\"", "files = \"srv/{host}/htdocs\"");
+    let forebay = serve(folder, &site);
+    let get = |name: &str| {
+        let mut client = connect(pebble.https(), name, config.clone()).ok()?;
+        client.send(format!("GET / HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n"));
+        Some(client.reply().text().to_owned())
+    };
+    assert!(!forebay.process.output().contains("was issued"), "nobody has asked yet");
+    assert_eq!(get("a.forebay.test").as_deref(), Some("a"), "{}", forebay.process.output());
+    let long = format!("{}.forebay.test", "a".repeat(63));
+    for name in ["b.forebay.test", "c.forebay.test", "www.a.forebay.test", "forebay.test", &long] {
+        assert_eq!(get(name), None, "{name}");
+    }
+    // A site that appears may have one, too.
+    forebay.folder.write("srv/b.forebay.test/htdocs/index.html", "new");
+    assert!(eventually(|| get("b.forebay.test").as_deref() == Some("new")));
+    assert_eq!(forebay.process.output().matches("was issued").count(), 2);
+    forebay.stop();
+}
+
+#[test]
 fn a_flood_of_names_costs_few_orders_and_other_clients_are_served() {
     let Some(pebble) = Pebble::start() else { return };
     let asked = Asked::start();

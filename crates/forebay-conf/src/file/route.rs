@@ -76,6 +76,11 @@ pub struct Route {
     /// such as `^/wiki/(?<title>.+)$`. A named group is a placeholder: `{title}`. With "~*" before
     /// the expression, case is ignored. With "!~" or "!~*", the path must not match. Default: none.
     pub path_regex: Option<At<String>>,
+    /// A route for each user whose directory this pattern matches, such as "/home/*/public_html". The
+    /// name in place of `*` is a user, who owns the directory, and replaces {owner} in all texts of
+    /// the route: path = "/~{owner}/*", files = "/home/{owner}/public_html". Routes come and go with
+    /// their directories, without a reload. Default: none.
+    pub users_from: Option<At<String>>,
     /// Methods, such as "GET" (which includes HEAD). The route matches if the request has one of
     /// them.
     pub methods: Option<At<OneOrMany<String>>>,

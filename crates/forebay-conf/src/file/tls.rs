@@ -194,11 +194,10 @@ pub struct BackendTls {
 /// list the hosts.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["ask"]))]
 pub struct OnDemand {
     /// The http:// or https:// URL at which your application permits or refuses a host name.
     /// Forebay adds "?domain=NAME". Only the status 200 permits a certificate; redirects are not
-    /// followed.
+    /// followed. Default: permits each name in `hosts`, or found by `hosts_from`.
     pub ask: Option<At<String>>,
     /// A PEM file with the certificates of the authorities that issue the certificate of an
     /// https:// `ask`. Default: the authorities that this machine trusts.

@@ -147,8 +147,8 @@ impl Acme {
 pub struct OnDemand {
     /// Settings of the authority, without names.
     pub acme: Acme,
-    /// The service that permits names.
-    pub ask: AskUrl,
+    /// The service that permits names. `None`: the names of the sites are permitted.
+    pub ask: Option<AskUrl>,
     /// The largest number of orders in `period`.
     pub orders: u32,
     /// The period of `orders`. Default for both: 100 in an hour.

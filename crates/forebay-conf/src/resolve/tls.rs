@@ -60,7 +60,7 @@ pub(super) fn tls(
                 }
                 match &table.on_demand {
                     Some(at) => {
-                        CertificateSource::OnDemand(Box::new(on_demand(context, at, acme)?))
+                        CertificateSource::OnDemand(Box::new(on_demand(context, at, acme, hosts)?))
                     }
                     None => CertificateSource::Acme(acme),
                 }
@@ -515,8 +515,16 @@ pub(super) fn on_demand(
     context: &Context<'_>,
     typed: &At<Table<file::OnDemand>>,
     acme: Acme,
+    hosts: &[HostPattern],
 ) -> Resolution<OnDemand> {
-    let ask = required(&typed.ask, &typed.span, "ask", "\"http://127.0.0.1:3000/may-have\"")?;
+    let is_exact = |host: &HostPattern| matches!(host, HostPattern::Exact(_));
+    if typed.ask.is_none() && (hosts.is_empty() || !hosts.iter().all(is_exact)) {
+        let message = "clients could get a certificate for any name";
+        return Err(Problem::new(&typed.span, message).help(
+            "name the hosts in `hosts` or `hosts_from`, or the URL of an application that permits \
+             names: ask = \"http://127.0.0.1:3000/may-have\"",
+        ));
+    }
     let (orders, period) = match &typed.rate {
         Some(at) => parse_rate(at)?,
         None => (100, Duration::from_secs(3600)),
@@ -524,8 +532,8 @@ pub(super) fn on_demand(
     let count = |typed: &Option<At<usize>>, default, range| {
         typed.as_ref().map_or(Ok(default), |at| within(at, range))
     };
-    let mut ask = ask_url(ask)?;
-    match (&mut ask.tls, &typed.ca) {
+    let mut ask = typed.ask.as_ref().map(ask_url).transpose()?;
+    match (ask.as_mut().and_then(|ask| ask.tls.as_mut()), &typed.ca) {
         (Some(tls), Some(at)) => tls.ca = Some(file(context, at)?),
         (None, Some(at)) => {
             let help = "leave it out, or set `ask` to an https:// URL";
