@@ -276,12 +276,17 @@ pub fn open(wanted: &Listen, access: SocketAccess) -> Result<Listener, ListenErr
     open().map_err(|error| ListenError { listen: wanted.clone(), error })
 }
 
-/// The administrator's listener, with the state that its answers show.
-pub struct Admin {
+/// What metrics and status are read from.
+pub struct Meters {
     pub threads: Vec<Arc<Counters>>,
     pub loads: Arc<Loads>,
     pub control: Arc<dyn Control>,
     pub started: Instant,
+}
+
+/// The administrator's listener, with the state that its answers show.
+pub struct Admin {
+    pub meters: Arc<Meters>,
     /// Accepted `Host` names, in addition to addresses and `localhost`.
     pub hosts: Vec<String>,
     /// Token that every change over TCP requires. `None` refuses all such changes.
@@ -418,7 +423,7 @@ impl Admin {
             "/healthz" => AdminAnswer::text(200, "ok\n"),
             "/readyz" if self.is_ready.load(Ordering::Relaxed) => AdminAnswer::text(200, "ready\n"),
             "/readyz" => AdminAnswer::text(503, "not ready: it starts or stops\n"),
-            "/metrics" => AdminAnswer::new(200, "text/plain; version=0.0.4", self.metrics()),
+            "/metrics" => AdminAnswer::new(200, "text/plain; version=0.0.4", self.meters.metrics()),
             "/status" if request.accepts_html => shell::secured(self.page(request)),
             shell::SCRIPT_PATH => AdminAnswer::new(200, "text/javascript", shell::SCRIPT),
             shell::STYLE_PATH => AdminAnswer::new(200, "text/css", shell::STYLE),
@@ -435,7 +440,7 @@ impl Admin {
     /// Returns the clients, networks, agents and paths that take the most time. Empty without
     /// `timing`.
     fn top(&self) -> serde_json::Value {
-        let threads = self.threads.iter().map(|counters| &counters.top);
+        let threads = self.meters.threads.iter().map(|counters| &counters.top);
         let shown = KINDS.iter().zip(heaviest(threads)).map(|(kind, names)| {
             let rows = names.iter().map(|(name, times)| {
                 json!({
@@ -450,7 +455,7 @@ impl Admin {
 
     /// Returns the body of `/status.json`.
     fn json(&self, request: &AdminRequest) -> String {
-        let totals = Totals::of(&self.threads);
+        let totals = Totals::of(&self.meters.threads);
         let Status { apps, backends, cache, routes, mirrors, certificates, configuration } =
             self.status_for(request);
         let apps = apps.iter().map(|app| {
@@ -473,9 +478,9 @@ impl Admin {
             "schema": "forebay.status/1",
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
-            "uptime_s": self.started.elapsed().as_secs_f64(),
-            "threads": self.connections().collect::<Vec<_>>(),
-            "connections": self.connections().sum::<usize>(),
+            "uptime_s": self.meters.started.elapsed().as_secs_f64(),
+            "threads": self.meters.connections().collect::<Vec<_>>(),
+            "connections": self.meters.connections().sum::<usize>(),
             "accepted": totals.accepted,
             "requests": totals.requests(),
             "replies": CLASSES.iter().zip(totals.classes).map(|(name, n)| (*name, n))
@@ -483,7 +488,7 @@ impl Admin {
             "body_bytes": totals.body_bytes,
             "steps": steps(&totals),
             "top": self.top(),
-            "buffered_bytes": self.loads.buffered.bytes(),
+            "buffered_bytes": self.meters.loads.buffered.bytes(),
             "limits_reached": Limit::ALL.iter().zip(totals.limits.0)
                 .map(|(limit, n)| (limit.name(), n)).collect::<BTreeMap<_, _>>(),
             "apps": apps.collect::<Vec<_>>(),
@@ -513,13 +518,15 @@ impl Admin {
         });
         format!("{status:#}\n")
     }
+}
 
+impl Meters {
     fn connections(&self) -> impl Iterator<Item = usize> {
         (0..self.threads.len()).map(|thread| self.loads.connections(thread))
     }
 
     /// Returns the metrics in Prometheus' text format.
-    fn metrics(&self) -> String {
+    pub(crate) fn metrics(&self) -> String {
         // Labels are status classes and names from the configuration, so that traffic cannot create
         // new labels.
         let totals = Totals::of(&self.threads);

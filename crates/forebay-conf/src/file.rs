@@ -38,7 +38,7 @@ pub use app::{
 };
 pub(crate) use defaults::{ANSWERS, SITE_KEYS};
 pub use defaults::{Defaults, RouteKeys};
-pub use log::{LogFile, Rotate, TraceClients, Traces};
+pub use log::{LogFile, Metrics, Rotate, TraceClients, Traces};
 pub use mirror::Mirror;
 pub(crate) use places::places;
 pub use relay::Relay;
@@ -130,6 +130,8 @@ pub struct File {
     pub log: Table<Log>,
     /// Traces of requests, sent to an OpenTelemetry collector.
     pub traces: Table<Traces>,
+    /// The metrics of /metrics, sent to an OpenTelemetry collector.
+    pub metrics: Table<Metrics>,
     /// Keys that routes and sites get if they do not have these keys themselves. Tables are merged
     /// key by key. A route leaves a key out by setting it to `false`. A table of an answer, such as
     /// `files`, adds its keys only to routes with this answer. Keys of sites, such as `listen` and
@@ -425,8 +427,8 @@ pub struct Site {
     pub hosts: Option<At<OneOrMany<String>>>,
     /// A site for each directory that this pattern matches, such as "/srv/*/htdocs". The name in
     /// place of `*` is the host of the site, and replaces {host} in all of its texts, also in paths:
-    /// files = "/srv/{host}/htdocs". Sites come and go with their directories, without a reload.
-    /// Default: none.
+    /// files = "/srv/{host}/htdocs". {owner} is the user that owns the directory. Sites come and go
+    /// with their directories, without a reload. Default: none.
     pub hosts_from: Option<At<String>>,
     /// Adds the usual routes of a kind of site, after the site's own routes. "php" serves PHP
     /// scripts below `root`, other files there, and /index.php for every other path. Default: only

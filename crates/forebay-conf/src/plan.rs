@@ -48,8 +48,8 @@ pub use app::{
     Workers,
 };
 pub use log::{
-    AccessLog, ErrorFormat, Format, Level, Log, LogFile, LogSender, LogService, LogValue, Rotation,
-    TraceClients, Traces,
+    AccessLog, Collector, ErrorFormat, Format, Level, Log, LogFile, LogSender, LogService,
+    LogValue, Metrics, Rotation, TraceClients, Traces,
 };
 pub use mirror::Mirror;
 pub use networks::{Geo, MAX_LIST_BYTES, NetworkList, NetworkSource, NetworkUrl};

@@ -240,3 +240,47 @@ fn two_places_that_are_far_apart_on_one_line_are_not_shown_with_all_between() {
         assert!(shown.lines().all(|line| line.chars().count() < 1000), "{shown:.2000}");
     }
 }
+
+/// Returns a plan with the site of each directory below `srv`, which belong to users of every
+/// Debian, or the problem.
+fn of_owners(folder: &Path, text: &str) -> Result<Plan, String> {
+    let text = text.replace("SRV", &folder.join("srv").display().to_string());
+    forebay_conf::parse(&text, "site.toml", folder).map_err(|error| error.plain())
+}
+
+#[test]
+fn each_site_has_the_application_of_its_owner() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for (host, owner) in [("a.example", 5), ("b.example", 34), ("c.example", 0)] {
+        let htdocs = folder.path().join("srv").join(host).join("htdocs");
+        std::fs::create_dir_all(&htdocs).unwrap();
+        std::os::unix::fs::chown(&htdocs, Some(owner), None).unwrap();
+    }
+    let site = "[[site]]\nlisten = '127.0.0.1:80'\nhosts_from = 'SRV/*/htdocs'\nkind = 'php'\n\
+                root = 'SRV/{host}/htdocs'\n";
+    let app = "[app.hosted]\nkind = 'php'\nroot = 'SRV/{host}/htdocs'\nuser = '{owner}'\n\
+               limits = { open_files = 99 }\n";
+    let plan = of_owners(folder.path(), &format!("{site}app = 'hosted'\n{app}")).unwrap();
+    let users: Vec<_> =
+        plan.apps.iter().map(|(name, app)| (&**name, app.user.as_deref())).collect();
+    let expected = [("hosted-a.example", Some("games")), ("hosted-b.example", Some("backup"))];
+    assert_eq!(users, expected, "root's own directory is no site");
+    let hosts: Vec<_> = plan.sites.iter().map(|site| format!("{:?}", site.hosts)).collect();
+    assert_eq!(hosts, [r#"[Exact("a.example")]"#, r#"[Exact("b.example")]"#]);
+    let sockets = format!("{site}fastcgi = 'unix:/run/php/{{owner}}.sock'\n");
+    let plan = format!("{:?}", of_owners(folder.path(), &sockets).unwrap());
+    assert!(plan.contains("/run/php/games.sock") && plan.contains("/run/php/backup.sock"));
+    for (text, expected) in [
+        (format!("{site}fastcgi = '127.0.0.1:1'\n{app}"), "nothing says whose it is"),
+        (format!("{site}app = 'hosted'\n{app}[app.'hosted-a.example']\nkind = 'php'\nroot = 'SRV'\n"), "there are two [app.hosted-a.example]"),
+        ("[[site]]\nlisten = '127.0.0.1:80'\n[[site.route]]\nusers_from = 'SRV/*/htdocs'\npath = '/~x/*'\nfiles = 'SRV'\n".to_owned(), "each user needs a path of their own"),
+        ("[[site]]\nlisten = '127.0.0.1:80'\n[[site.route]]\nusers_from = 'SRV'\npath = '/~{owner}/*'\nfiles = 'SRV'\n".to_owned(), "this is no pattern of directories"),
+        ("[[site]]\nlisten = '127.0.0.1:80'\n[[site.route]]\nuse = 'a'\nrespond = 'x'\n[set.a]\nusers_from = 'SRV/*'\n".to_owned(), "has no effect in a set"),
+    ] {
+        let problem = of_owners(folder.path(), &text).unwrap_err();
+        assert!(problem.contains(expected), "{problem}");
+    }
+}

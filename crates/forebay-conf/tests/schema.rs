@@ -29,6 +29,7 @@ const VALUES: &[(&str, &str)] = &[
     ("start_timeout", "'5s'"),
     ("stop_timeout", "'5s'"),
     ("strip_prefix", "'/shop'"),
+    ("warm_up", "'/'"),
 ];
 
 fn whole() -> Value {
@@ -304,6 +305,7 @@ const PLACES: &[(&str, &[&str])] = &[
             "respond = 'x'\n[site.tls]\ncertificate = 'a-file'\nkey = 'a-file'\nclient_ca = 'a-file'\n@",
         ],
     ),
+    ("Metrics", &["respond = 'x'\n[metrics]\nto = 'http://a'\n@"]),
     ("Traces", &["respond = 'x'\n[traces]\nto = 'http://a'\n@"]),
     (
         "Upstream",

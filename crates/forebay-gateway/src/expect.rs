@@ -158,7 +158,7 @@ pub fn isolate(plan: &mut Plan, dir: &Path) {
     plan.server.drain_delay = Duration::ZERO;
     plan.log.access = AccessLog::Off;
     plan.log.others.clear();
-    (plan.log.error, plan.log.traces) = (None, None);
+    (plan.log.error, plan.log.traces, plan.log.metrics) = (None, None, None);
     plan.relays.clear();
     plan.sites.iter_mut().for_each(|site| {
         site.log = None;

@@ -272,7 +272,7 @@ impl AcmeService {
 }
 
 /// Returns the TLS settings of all backends with TLS, of the servers in `ask` with TLS, and of the
-/// collector of traces. Each result has the path of its table in the configuration.
+/// collectors of traces and metrics. Each result has the path of its table in the configuration.
 fn of_backends(plan: &Plan) -> impl Iterator<Item = (Vec<String>, &BackendTls)> {
     let routes = plan.sites.iter().enumerate().flat_map(|(site, of)| {
         of.routes.iter().enumerate().map(move |(at, route)| (site, at, route))
@@ -312,9 +312,12 @@ fn of_backends(plan: &Plan) -> impl Iterator<Item = (Vec<String>, &BackendTls)> 
         };
         upstream.to.iter().any(|backend| backend.https).then_some((table, &upstream.tls))
     });
-    let of_traces = plan.log.traces.iter().filter_map(|traces| traces.tls.as_ref());
-    let of_traces = of_traces.map(|tls| (vec!["traces".into(), "tls".into()], tls));
-    of_upstreams.chain(of_questions).chain(of_traces)
+    let traces = plan.log.traces.iter().map(|traces| ("traces", &traces.collector));
+    let metrics = plan.log.metrics.iter().map(|metrics| ("metrics", &metrics.collector));
+    let of_collectors = traces.chain(metrics).filter_map(|(table, collector)| {
+        Some((vec![table.into(), "tls".into()], collector.tls.as_ref()?))
+    });
+    of_upstreams.chain(of_questions).chain(of_collectors)
 }
 
 /// Returns the path of the table of stream number `relay` in the configuration.

@@ -12,6 +12,7 @@ pub mod address_limit;
 pub mod buffered;
 mod byte_stream;
 mod clock;
+pub mod collector;
 pub mod counters;
 pub mod deadline;
 pub mod fault;

@@ -106,7 +106,7 @@ impl Tracer {
         report: impl Fn(Level, &str) + Send + 'static,
     ) -> io::Result<Self> {
         let (sender, received) = sync_channel(QUEUED);
-        let exporter = export::Exporter::new(traces.clone(), Box::new(report))?;
+        let exporter = export::Exporter::new(traces, Box::new(report))?;
         let thread = std::thread::Builder::new().name("traces".into());
         let (ending, ended) = channel();
         thread.spawn(move || {
@@ -312,7 +312,5 @@ fn new_trace_id() -> [u8; 16] {
 
 /// Longest time that spans wait for others before their export.
 const BATCH_DELAY: Duration = Duration::from_secs(5);
-/// Time limit of one export.
-const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Before Forebay exits, it waits this long at most for the last export.
 const ENDING: Duration = Duration::from_secs(3);

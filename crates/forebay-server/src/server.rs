@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay_admin::{Admin, Control};
+use forebay_admin::{Admin, Control, Meters, MetricsExport};
 use forebay_conf::{self as conf, Listen, SocketAccess};
 use forebay_net::address_limit::AddressLimit;
 use forebay_net::counters::Counters;
@@ -103,6 +103,10 @@ pub struct Server {
     wanted: Wanted,
     writer: Writer,
     admin: Option<Listener>,
+    /// What metrics are read from. `None` before the threads have started.
+    meters: Option<Arc<Meters>>,
+    /// The export of metrics to a collector.
+    metrics: Option<MetricsExport>,
     /// True while load balancers may send clients.
     is_ready: Arc<AtomicBool>,
     /// Predecessor and successor of this process.
@@ -167,6 +171,8 @@ impl Server {
             writer,
             succession: Succession::new(admin.as_ref(), formers).map_err(StartError::System)?,
             admin,
+            meters: None,
+            metrics: None,
             is_ready: Arc::default(),
             notify,
             runtime: Rc::new(runtime),
@@ -324,6 +330,9 @@ impl Server {
                 let _ = thread.join();
             }
         }
+        if let Some(metrics) = self.metrics.take() {
+            metrics.finish();
+        }
         let has_lost = self.lost_root.load(Ordering::Relaxed);
         if has_lost { Err(StartError::LostRoot) } else { Ok(()) }
     }
@@ -379,6 +388,22 @@ impl Server {
         });
     }
 
+    /// Starts, changes or ends the export of metrics.
+    fn export_metrics(&mut self) -> io::Result<()> {
+        let wanted = self.wanted.log.metrics.as_ref();
+        let Some(meters) = self.meters.as_ref() else { return Ok(()) };
+        if self.metrics.as_ref().map(MetricsExport::settings) != wanted {
+            let start = |settings| {
+                let errors = self.errors();
+                MetricsExport::start(settings, meters.clone(), move |level, line| {
+                    errors.log(level, line);
+                })
+            };
+            self.metrics = wanted.map(start).transpose()?;
+        }
+        Ok(())
+    }
+
     /// Starts the serving threads and, if configured, the thread that serves the admin listener.
     /// Moves the sockets to the serving threads.
     fn spawn(
@@ -395,14 +420,20 @@ impl Server {
         let per_address = AddressLimit::of(limits.connections_per_address, most);
         let loads = Arc::new(Loads::new(hands, most, per_address));
         let counters: Vec<Arc<Counters>> = (0..self.threads).map(|_| Arc::default()).collect();
-        let is_timed = self.admin.is_some();
+        let is_timed = self.admin.is_some() || self.wanted.log.metrics.is_some();
+        let (of_threads, started) = (counters.clone(), Instant::now());
+        let meters =
+            Arc::new(Meters { threads: of_threads, loads: loads.clone(), control, started });
+        self.meters = Some(meters.clone());
+        if let Err(error) = self.export_metrics() {
+            self.errors().error(&format!("metrics are not exported: {error}"));
+        }
         if let Some(listener) = self.admin.take() {
-            let (threads, loads, started) = (counters.clone(), loads.clone(), Instant::now());
             let hosts = self.wanted.settings.admin_hosts.clone();
             let token = self.wanted.settings.admin_token.clone();
             let stopped = self.succession.admin_stopped()?;
             let is_ready = self.is_ready.clone();
-            let admin = Admin { threads, loads, control, started, hosts, token, is_ready, stopped };
+            let admin = Admin { meters, hosts, token, is_ready, stopped };
             std::thread::Builder::new()
                 .name("admin".into())
                 .spawn(move || Arc::new(admin).serve(&listener))?;

@@ -104,7 +104,7 @@ impl Admin {
             Ok(purge) => purge,
             Err(hint) => return AdminAnswer::text(400, hint),
         };
-        match self.control.purge(&purge) {
+        match self.meters.control.purge(&purge) {
             Some(count) => AdminAnswer::text(200, format!("{count} purged\n")),
             None => AdminAnswer::text(404, "no route has `cache`\n"),
         }

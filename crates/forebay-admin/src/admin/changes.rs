@@ -148,7 +148,7 @@ impl Admin {
             Err(refusal) => refusal,
             Ok(change) => {
                 let (by, generation) = (request.peer.to_string(), request.generation);
-                match self.control.change(ChangeOrder { by, generation, change }) {
+                match self.meters.control.change(ChangeOrder { by, generation, change }) {
                     Ok(Changed { generation, text }) => {
                         let body = json!({ "generation": generation, "done": text });
                         json_answer(200, &body)
@@ -161,7 +161,7 @@ impl Admin {
 
     /// Returns the settings of the running configuration, without secrets.
     fn plan(&self) -> AdminAnswer {
-        let (generation, settings) = self.control.settings();
+        let (generation, settings) = self.meters.control.settings();
         let settings = settings.iter().map(
             |setting| json!({ "part": setting.part, "key": setting.key, "value": setting.shown }),
         );
@@ -185,7 +185,7 @@ impl Admin {
             }
         };
         nothing_left(&object).map_err(|why| refuse(400, &why))?;
-        let outcome = self.control.difference(next);
+        let outcome = self.meters.control.difference(next);
         let (lines, apps) = outcome.map_err(|r| refuse(r.status, r.message.trim_end()))?;
         Ok(json_answer(200, &json!({ "difference": lines, "restarted_apps": apps })))
     }

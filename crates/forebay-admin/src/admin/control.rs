@@ -29,7 +29,7 @@ impl Admin {
         if let Some(refusal) = self.refuse_token(request, "to restart applications here") {
             return refusal;
         }
-        if !self.control.restart(name) {
+        if !self.meters.control.restart(name) {
             return AdminAnswer::text(404, "there is no such application\n");
         }
         if request.accepts_html {
@@ -62,7 +62,7 @@ impl Admin {
     /// The status for the client of `request`. Queries have passwords and tokens of visitors, so only
     /// a client that may change everything sees them.
     pub(super) fn status_for(&self, request: &AdminRequest) -> Status {
-        let mut status = self.control.status();
+        let mut status = self.meters.control.status();
         if self.refuse_token(request, "").is_some() {
             let workers = status.apps.iter_mut().flat_map(|app| &mut app.workers);
             workers.filter_map(|worker| worker.current_request.as_mut()).for_each(hide_query);

@@ -27,15 +27,15 @@ impl Admin {
 
     /// Appends the state as tables, for browsers without scripts.
     fn append_tables(&self, page: &mut String, request: &AdminRequest) {
-        let totals = Totals::of(&self.threads);
+        let totals = Totals::of(&self.meters.threads);
         let _ = write!(
             page,
             "<p>Version {}, process {}, up {} s. {} connections open, {} requests served.</p>\n\
              <table><tr><th>Replies</th>",
             env!("CARGO_PKG_VERSION"),
             std::process::id(),
-            self.started.elapsed().as_secs(),
-            self.connections().sum::<usize>(),
+            self.meters.started.elapsed().as_secs(),
+            self.meters.connections().sum::<usize>(),
             totals.requests(),
         );
         for (class, n) in CLASSES.iter().zip(totals.classes) {

@@ -1,4 +1,4 @@
-//! The keys of a site's or route's `log`, and of `[traces]`, as the user types them.
+//! The keys of a site's or route's `log`, of `[traces]` and of `[metrics]`, as the user types them.
 
 use std::collections::BTreeMap;
 
@@ -59,6 +59,25 @@ pub struct Traces {
     /// such as tokens and the signatures of `signed_url`. Default: false.
     pub query: Option<At<bool>>,
     /// The name of this server in traces. Default: "forebay".
+    pub service: Option<At<String>>,
+}
+
+/// The metrics of /metrics, sent to an OpenTelemetry collector, also without `admin`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Metrics {
+    /// The collector: "http://HOST:PORT" or "https://HOST:PORT" of OTLP over HTTP, such as
+    /// "http://127.0.0.1:4318". Without a path, Forebay adds /v1/metrics. Default: no export.
+    pub to: Option<At<String>>,
+    /// The time between two exports. Default: "1m".
+    pub interval: Option<Time>,
+    /// Fields that the collector needs, such as `Authorization`. `{file.PATH}` and `{env.NAME}` in
+    /// the values keep secrets out of this file. Default: none.
+    pub headers: BTreeMap<String, At<String>>,
+    /// TLS with an https:// collector. Default: the collector's certificate must be for its host,
+    /// from an authority that this machine trusts.
+    pub tls: Option<At<Table<BackendTls>>>,
+    /// The name of this server in metrics. Default: "forebay".
     pub service: Option<At<String>>,
 }
 

@@ -20,6 +20,8 @@ pub struct Log {
     pub sender: LogSender,
     /// Export of traces.
     pub traces: Option<Traces>,
+    /// Export of metrics.
+    pub metrics: Option<Metrics>,
     /// The least severe level of messages in the error log.
     pub level: Level,
     /// The form of messages in the error log.
@@ -80,9 +82,9 @@ impl Default for LogSender {
     }
 }
 
-/// The export of traces.
+/// An OpenTelemetry collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Traces {
+pub struct Collector {
     /// Host and port of the collector.
     pub host: String,
     /// The path of requests to the collector.
@@ -91,14 +93,28 @@ pub struct Traces {
     pub tls: Option<BackendTls>,
     /// Further fields of requests to the collector, with their values.
     pub headers: Vec<(String, String)>,
+    /// The name of this server.
+    pub service: String,
+}
+
+/// The export of metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Metrics {
+    pub collector: Collector,
+    /// The time between two exports. Default 60 s.
+    pub interval: Duration,
+}
+
+/// The export of traces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Traces {
+    pub collector: Collector,
     /// The sampled part of the requests, in millionths.
     pub per_million: u32,
     /// The clients whose `traceparent` is accepted.
     pub accept: TraceClients,
     /// True if the collector gets the queries of URLs. Default false.
     pub query: bool,
-    /// The name of this server.
-    pub service: String,
 }
 
 /// The clients whose traces continue.

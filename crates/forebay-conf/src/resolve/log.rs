@@ -1,17 +1,21 @@
-//! Resolves `[log]`, `log` of sites and routes, and `[traces]`.
+//! Resolves `[log]`, `log` of sites and routes, `[traces]` and `[metrics]`.
 
+use std::collections::BTreeMap;
+use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
 use super::effect::no_effect;
 use super::path::{in_directory, socket};
 use super::tls::backend_tls;
-use super::value::{host_and_port, is_token, no_control, optional_time, size, text, within};
+use super::value::{
+    host_and_port, is_token, no_control, optional_time, size, text, time_above_zero, within,
+};
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, File, TextOr};
 use crate::plan::{
-    AccessLog, BackendTls, ErrorFormat, Format, Level, Log, LogFile, LogSender, LogService,
-    LogValue, Rotation, TraceClients, Traces,
+    AccessLog, BackendTls, Collector, ErrorFormat, Format, Level, Log, LogFile, LogSender,
+    LogService, LogValue, Metrics, Rotation, TraceClients, Traces,
 };
 use crate::suggest;
 
@@ -27,6 +31,11 @@ const MOST_KEPT: usize = 1000;
 const MILLION: f64 = 1e6;
 /// The path of OTLP over HTTP.
 const TRACES_PATH: &str = "/v1/traces";
+const METRICS_PATH: &str = "/v1/metrics";
+/// The time between two exports of metrics by default, and the accepted times.
+const METRICS_INTERVAL: Duration = Duration::from_secs(60);
+const METRICS_INTERVALS: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(3600);
 /// The socket of the local syslog service.
 const LOCAL_SYSLOG: &str = "/dev/log";
 /// The socket of systemd's journal.
@@ -59,7 +68,7 @@ const FACILITIES: [&str; 24] = [
     "local7",
 ];
 
-/// Checks `[log]` and `[traces]`, and adds the defaults.
+/// Checks `[log]`, `[traces]` and `[metrics]`, and adds the defaults.
 pub(super) fn log(context: &Context<'_>, file: &File) -> Resolution<Log> {
     let typed = &file.log;
     let access = typed.access.as_ref().map_or(Ok(AccessLog::Off), |at| access(context, at))?;
@@ -92,9 +101,9 @@ pub(super) fn log(context: &Context<'_>, file: &File) -> Resolution<Log> {
         Some(file::ErrorFormat::Json) => ErrorFormat::Json,
         Some(file::ErrorFormat::Text) | None => ErrorFormat::Text,
     };
-    let (sender, traces) = (sender(typed)?, traces(context, &file.traces)?);
-    let others = Vec::new();
-    Ok(Log { access, format, rotate, error, sender, traces, level, error_format, others })
+    let (traces, metrics) = (traces(context, &file.traces)?, metrics(context, &file.metrics)?);
+    let (sender, others) = (sender(typed)?, Vec::new());
+    Ok(Log { access, format, rotate, error, sender, traces, metrics, level, error_format, others })
 }
 
 /// Returns facility and name of messages to log services.
@@ -131,20 +140,79 @@ fn traces(context: &Context<'_>, typed: &file::Traces) -> Resolution<Option<Trac
     let Some(to) = &typed.to else {
         let sample = typed.sample.as_ref().map(|at| ("sample", &at.span));
         let accept = typed.accept.as_ref().map(|at| ("accept", &at.span));
-        let service = typed.service.as_ref().map(|at| ("service", &at.span));
         let query = typed.query.as_ref().map(|at| ("query", &at.span));
-        let headers = typed.headers.values().next().map(|at| ("headers", &at.span));
-        let tls = typed.tls.as_ref().map(|at| ("tls", &at.span));
-        return match sample.or(accept).or(query).or(service).or(headers).or(tls) {
-            Some((key, span)) => {
-                let help = "add the collector: to = \"http://127.0.0.1:4318\"";
-                Err(no_effect(span, key, "without `to`", help))
-            }
-            None => Ok(None),
-        };
+        return without_collector(sample.or(accept).or(query), TypedCollector::from(typed));
     };
-    let (host, path, is_https) = collector(to)?;
-    let tls = match &typed.tls {
+    let collector = collector(context, to, TRACES_PATH, TypedCollector::from(typed))?;
+    let accept = match typed.accept.as_ref().map(|at| at.value) {
+        Some(file::TraceClients::All) => TraceClients::All,
+        Some(file::TraceClients::None) => TraceClients::None,
+        Some(file::TraceClients::Trusted) | None => TraceClients::Trusted,
+    };
+    let per_million = typed.sample.as_ref().map_or(Ok(MILLION as u32), per_million)?;
+    let query = typed.query.as_ref().is_some_and(|at| at.value);
+    Ok(Some(Traces { collector, per_million, accept, query }))
+}
+
+/// Checks `[metrics]`. Returns `None` without `to`.
+fn metrics(context: &Context<'_>, typed: &file::Metrics) -> Resolution<Option<Metrics>> {
+    let Some(to) = &typed.to else {
+        let interval = typed.interval.as_ref().map(|at| ("interval", &at.span));
+        return without_collector(interval, TypedCollector::from(typed));
+    };
+    let collector = collector(context, to, METRICS_PATH, TypedCollector::from(typed))?;
+    let interval = time_above_zero(&typed.interval, METRICS_INTERVAL)?;
+    if let Some(at) = typed.interval.as_ref().filter(|_| !METRICS_INTERVALS.contains(&interval)) {
+        return Err(Problem::new(&at.span, "this is no time between two exports")
+            .help("give a time from 1s to 1h"));
+    }
+    Ok(Some(Metrics { collector, interval }))
+}
+
+/// The keys that `[traces]` and `[metrics]` share.
+struct TypedCollector<'a> {
+    headers: &'a BTreeMap<String, At<String>>,
+    tls: &'a Option<At<file::Table<file::BackendTls>>>,
+    service: &'a Option<At<String>>,
+}
+
+impl<'a> From<&'a file::Traces> for TypedCollector<'a> {
+    fn from(file::Traces { headers, tls, service, .. }: &'a file::Traces) -> Self {
+        Self { headers, tls, service }
+    }
+}
+
+impl<'a> From<&'a file::Metrics> for TypedCollector<'a> {
+    fn from(file::Metrics { headers, tls, service, .. }: &'a file::Metrics) -> Self {
+        Self { headers, tls, service }
+    }
+}
+
+/// Fails if a key is set that has no effect without `to`. `other` is one that the tables do not share.
+fn without_collector<T>(
+    other: Option<(&str, &Range<usize>)>,
+    typed: TypedCollector<'_>,
+) -> Resolution<Option<T>> {
+    let service = typed.service.as_ref().map(|at| ("service", &at.span));
+    let headers = typed.headers.values().next().map(|at| ("headers", &at.span));
+    let tls = typed.tls.as_ref().map(|at| ("tls", &at.span));
+    match other.or(service).or(headers).or(tls) {
+        Some((key, span)) => {
+            let help = "add the collector: to = \"http://127.0.0.1:4318\"";
+            Err(no_effect(span, key, "without `to`", help))
+        }
+        None => Ok(None),
+    }
+}
+
+fn collector(
+    context: &Context<'_>,
+    to: &At<String>,
+    default_path: &str,
+    typed: TypedCollector<'_>,
+) -> Resolution<Collector> {
+    let (host, path, is_https) = collector_url(to, default_path)?;
+    let tls = match typed.tls {
         Some(at) if !is_https => {
             let help = "write https:// before the collector's address, or leave it out";
             return Err(no_effect(&at.span, "tls", "with a collector without TLS", help));
@@ -154,15 +222,8 @@ fn traces(context: &Context<'_>, typed: &file::Traces) -> Resolution<Option<Trac
     };
     let headers =
         typed.headers.iter().map(|(name, at)| header(name, at)).collect::<Resolution<_>>()?;
-    let accept = match typed.accept.as_ref().map(|at| at.value) {
-        Some(file::TraceClients::All) => TraceClients::All,
-        Some(file::TraceClients::None) => TraceClients::None,
-        Some(file::TraceClients::Trusted) | None => TraceClients::Trusted,
-    };
     let service = typed.service.as_ref().map_or(Ok("forebay"), text)?.to_owned();
-    let per_million = typed.sample.as_ref().map_or(Ok(MILLION as u32), per_million)?;
-    let query = typed.query.as_ref().is_some_and(|at| at.value);
-    Ok(Some(Traces { host, path, tls, headers, per_million, accept, query, service }))
+    Ok(Collector { host, path, tls, headers, service })
 }
 
 fn per_million(typed: &At<f64>) -> Resolution<u32> {
@@ -194,7 +255,7 @@ fn header(name: &str, typed: &At<String>) -> Resolution<(String, String)> {
 
 /// Returns the host and the path of a collector's URL, and true for https://. The host has a port,
 /// by default 4318, or 443 for https://.
-fn collector(typed: &At<String>) -> Resolution<(String, String, bool)> {
+fn collector_url(typed: &At<String>, default_path: &str) -> Resolution<(String, String, bool)> {
     let url = text(typed)?;
     let wrong = |why: &str| {
         Problem::new(&typed.span, format!("\"{url}\" is no collector: {why}")).help(
@@ -219,7 +280,7 @@ fn collector(typed: &At<String>) -> Resolution<(String, String, bool)> {
     } else {
         return Err(wrong("no host with a port"));
     };
-    let path = if matches!(path, "" | "/") { TRACES_PATH } else { path };
+    let path = if matches!(path, "" | "/") { default_path } else { path };
     Ok((host, path.to_owned(), is_https))
 }
 

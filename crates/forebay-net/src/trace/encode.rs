@@ -1,13 +1,11 @@
 //! Writes spans as a request of OTLP in JSON.
-//!
-//! <https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding>: identifiers are hexadecimal,
-//! and 64-bit numbers are strings.
 
 use std::io::Write;
 
 use forebay_wire::trace_context::append_hex;
 
 use super::{RequestSpans, random};
+use crate::collector::{Collector, append_number, append_text};
 use crate::log::append_json_text;
 use crate::timing::Step;
 
@@ -18,16 +16,10 @@ const SERVER: u8 = 2;
 const ERROR: u8 = 2;
 
 /// Returns the body of a request to the collector.
-pub(super) fn encode(service: &str, requests: &[Box<RequestSpans>]) -> Vec<u8> {
-    let mut out = Vec::new();
-    out.extend_from_slice(b"{\"resourceSpans\":[{\"resource\":{\"attributes\":[");
-    let id = std::process::id();
-    append_text("service.name", service, true, &mut out);
-    append_text("service.version", env!("CARGO_PKG_VERSION"), false, &mut out);
-    let host = rustix::system::uname();
-    append_text("host.name", &host.nodename().to_string_lossy(), false, &mut out);
-    append_number("process.pid", u64::from(id), &mut out);
-    out.extend_from_slice(b"]},\"scopeSpans\":[{\"scope\":{\"name\":\"forebay\"},\"spans\":[");
+pub(super) fn encode(collector: &Collector, requests: &[Box<RequestSpans>]) -> Vec<u8> {
+    let mut out = b"{\"resourceSpans\":[{".to_vec();
+    collector.append_resource(&mut out);
+    out.extend_from_slice(b",\"scopeSpans\":[{\"scope\":{\"name\":\"forebay\"},\"spans\":[");
     for (number, request) in requests.iter().enumerate() {
         if number > 0 {
             out.push(b',');
@@ -89,19 +81,4 @@ fn begin_span(
         "\",\"kind\":{kind},\"startTimeUnixNano\":\"{start}\",\"endTimeUnixNano\":\"{end}\",\
          \"attributes\":["
     );
-}
-
-fn append_text(key: &str, value: &str, is_first: bool, out: &mut Vec<u8>) {
-    if !is_first {
-        out.push(b',');
-    }
-    let _ = write!(out, "{{\"key\":\"{key}\",\"value\":{{\"stringValue\":\"");
-    append_json_text(value.as_bytes(), out);
-    out.extend_from_slice(b"\"}}");
-}
-
-/// Appends an attribute with a number. Another attribute must precede it, because the appended text
-/// begins with a comma.
-fn append_number(key: &str, value: u64, out: &mut Vec<u8>) {
-    let _ = write!(out, ",{{\"key\":\"{key}\",\"value\":{{\"intValue\":\"{value}\"}}}}");
 }

@@ -198,6 +198,9 @@ impl Server {
             self.writer.retire();
         }
         self.wanted = wanted;
+        if let Err(error) = self.export_metrics() {
+            self.errors().error(&format!("the export of metrics keeps its settings: {error}"));
+        }
         done();
         Ok(())
     }
