@@ -28,7 +28,8 @@ impl ConfError {
     /// Returns an error for problems in the files of the configuration, sorted by position.
     /// `problems` must not be empty. A problem with a key that several routes share is shown only
     /// once.
-    pub(crate) fn in_sources(sources: &Sources, mut problems: Vec<Problem>) -> Self {
+    pub(crate) fn in_sources(sources: &Sources, problems: Vec<Problem>) -> Self {
+        let mut problems: Vec<_> = problems.into_iter().flat_map(Problem::apart).collect();
         problems.sort_by_key(|problem| problem.0.span.start);
         problems.dedup_by(|a, b| a.0.span == b.0.span && a.0.message == b.0.message);
         let mut excerpts: HashMap<usize, Arc<Excerpt>> = HashMap::new();
@@ -169,6 +170,13 @@ struct Details {
     help: Option<String>,
     /// A related position, and the text that is shown at it.
     also: Option<(Range<usize>, String)>,
+    /// Further problems of the same table.
+    more: Vec<Problem>,
+    /// True if a key is missing in a table that need not be whole, or has a problem of its own. The
+    /// table then has no value, which is no problem.
+    is_not_whole: bool,
+    /// True for an unknown key and for a value of a wrong type.
+    is_about_form: bool,
 }
 
 impl Problem {
@@ -182,7 +190,50 @@ impl Problem {
             label: "here".into(),
             help: None,
             also: None,
+            more: Vec::new(),
+            is_not_whole: false,
+            is_about_form: false,
         }))
+    }
+
+    /// Returns the outcome of a table that lacks a key but need not be whole.
+    pub fn not_whole() -> Self {
+        let mut problem = Self::nowhere("");
+        problem.0.is_not_whole = true;
+        problem
+    }
+
+    pub fn is_not_whole(&self) -> bool {
+        self.0.is_not_whole
+    }
+
+    /// Marks a problem with the form of a table: what the table means is then unknown.
+    pub fn about_form(mut self) -> Self {
+        self.0.is_about_form = true;
+        self
+    }
+
+    /// Returns true if one of the problems is about the form.
+    pub fn is_about_form(&self) -> bool {
+        self.0.is_about_form || self.0.more.iter().any(Self::is_about_form)
+    }
+
+    /// Returns several problems as one. `None`: there are none.
+    pub fn all(mut problems: Vec<Self>) -> Option<Self> {
+        problems.sort_by_key(|problem| problem.0.is_not_whole);
+        let real = problems.iter().filter(|problem| !problem.0.is_not_whole).count();
+        problems.truncate(real.max(1));
+        let more = problems.split_off(problems.len().min(1));
+        let mut first = problems.pop()?;
+        first.0.more.extend(more);
+        Some(first)
+    }
+
+    /// Returns this problem and those that came with it.
+    fn apart(mut self) -> Vec<Self> {
+        let more = std::mem::take(&mut self.0.more);
+        let own = Some(self).filter(|problem| !problem.0.is_not_whole);
+        own.into_iter().chain(more.into_iter().flat_map(Self::apart)).collect()
     }
 
     /// Returns a problem without a position in a text.

@@ -15,7 +15,6 @@ mod places;
 mod relay;
 mod reply;
 mod route;
-mod shape;
 mod tls;
 mod upstream;
 mod value_map;
@@ -23,44 +22,36 @@ mod when;
 
 use std::collections::BTreeMap;
 
+use forebay_conf_derive::{Choice, Table};
 use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
-use schemars::{JsonSchema, Schema};
-use serde::Deserialize;
-use serde_json::Value;
+use schemars::{Schema, SchemaGenerator};
+use serde_json::{Value, json};
+
+pub use crate::key::{AllOrList, At, BoolOr, NumberOrText, OneOrMany, Size, TextOr, Time};
+use crate::key::{Described, Form};
+use crate::plan::{EncodedSlashes, ErrorFormat, Level, Limits, Rotation, Timeouts};
 
 pub use access::{
-    BandwidthLimit, Challenge, ConcurrencyLimit, Copied, Crawler, ForwardAuth, Jwt, RateLimit,
-    RouteTimeouts, Satisfy, SignatureAlgorithm, SignedUrl,
+    Challenge, ConcurrencyLimit, Copied, ForwardAuth, Jwt, RateLimit, SignatureAlgorithm, SignedUrl,
 };
-pub use app::{
-    App, AppProtocol, Cgroup, Kind, Limits as AppLimits, Listening, OnAbort, Range, Workers,
-};
+pub use app::{App, Kind, Range, Workers};
 pub(crate) use defaults::{ANSWERS, SITE_KEYS};
 pub use defaults::{Defaults, RouteKeys};
-pub use log::{LogFile, Metrics, Rotate, TraceClients, Traces};
+pub use log::{LogFile, Metrics, Traces};
 pub use mirror::Mirror;
 pub(crate) use places::places;
 pub use relay::Relay;
 pub use reply::{
     Cache, Coding, Compress, Cors, ErrorPage, ErrorPages, Maintenance, Replace, RequestField,
-    RequestFields, Ssi,
+    RequestFields,
 };
 pub use route::{
-    BasicAuth, Cgi, DigestAuth, Files, Htaccess, Listing, PathParameters, Precompressed, Redirect,
-    Respond, Route, ScriptsBelow, Symlinks,
+    BasicAuth, Cgi, DigestAuth, Files, Htaccess, Listing, Precompressed, Redirect, Respond, Route,
+    ScriptsBelow,
 };
-pub use shape::{
-    AllOrList, At, BoolOr, NumberOrText, OneOrMany, Size, SizeText, StatusText, Table, TextOr, Time,
-};
-pub use tls::{
-    Acme, AcmeChallenge, BackendTls, Cipher, ClientAuth, Curve, ExternalAccount, OnDemand, Tls,
-    TlsVersion,
-};
-pub use upstream::{
-    Activation, Ajp, Backend, Balance, Fastcgi, Health, HostField, HttpVersion, Multiplex, Ping,
-    Proxy, ProxyHeader, Redirects, Scgi, StatusRetry, Sticky, Upstream, Uwsgi,
-};
+pub use tls::{Acme, BackendTls, ClientAuth, ExternalAccount, OnDemand, Tls, TlsVersion};
+pub use upstream::{Ajp, Backend, Fastcgi, Health, Proxy, Scgi, Sticky, Upstream, Uwsgi};
 pub use value_map::ValueMap;
 pub use when::{Scheme, Values, When};
 
@@ -71,8 +62,15 @@ pub fn schema() -> String {
 
 fn root_schema() -> Schema {
     let settings = SchemaSettings::draft2020_12().with_transform(RecursiveTransform(as_toml));
-    let mut schema = settings.into_generator().into_root_schema_for::<File>();
+    let mut schema = settings.into_generator().into_root_schema_for::<Described<File>>();
     schema.insert("title".into(), "Forebay configuration".into());
+    schema
+}
+
+/// The schema of a list that is not empty.
+fn at_least_one<T: Form>(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = Vec::<T>::schema(generator);
+    schema.insert("minItems".into(), 1.into());
     schema
 }
 
@@ -116,50 +114,60 @@ fn documented_default(description: &str) -> Option<Value> {
 }
 
 /// A configuration file of Forebay. Relative paths start at the directory of the file.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("anyOf" = [{"required": ["site"]}, {"required": ["stream"]}]))]
+#[derive(Debug, Default, Table)]
+#[table(extend = json!({ "anyOf": [{"required": ["site"]}, {"required": ["stream"]}] }))]
 pub struct File {
     /// Files to read as parts of this file: paths, or patterns such as "conf.d/*.toml". Relative
     /// paths start at the directory of the file that contains them, also in included files. The
     /// files of a pattern are read in alphabetical order. Default: none.
+    #[expect(dead_code, reason = "read from the tree")]
     pub include: Option<At<OneOrMany<String>>>,
     /// Settings of the whole process.
-    pub server: Table<Server>,
+    #[key(default)]
+    pub server: Server,
     /// The access log and the error log.
-    pub log: Table<Log>,
+    #[key(default)]
+    pub log: Log,
     /// Traces of requests, sent to an OpenTelemetry collector.
-    pub traces: Table<Traces>,
+    #[key(default)]
+    pub traces: Traces,
     /// The metrics of /metrics, sent to an OpenTelemetry collector.
-    pub metrics: Table<Metrics>,
+    #[key(default)]
+    pub metrics: Metrics,
     /// Keys that routes and sites get if they do not have these keys themselves. Tables are merged
     /// key by key. A route leaves a key out by setting it to `false`. A table of an answer, such as
     /// `files`, adds its keys only to routes with this answer. Keys of sites, such as `listen` and
     /// `tls`, are possible, too.
-    pub defaults: Table<Defaults>,
+    #[key(default)]
+    #[expect(dead_code, reason = "read from the tree")]
+    pub defaults: Defaults,
     /// Sets of route keys. You choose the name of each. A route gets the keys of a set if its `use`
     /// names the set.
-    pub set: BTreeMap<String, At<Table<RouteKeys>>>,
+    #[key(default)]
+    #[expect(dead_code, reason = "read from the tree")]
+    pub set: BTreeMap<String, At<RouteKeys>>,
     /// The sites. Each site has listeners, host names, and routes that answer requests. At least one
     /// site or stream is required.
-    #[schemars(length(min = 1))]
-    pub site: Option<Vec<At<Table<Site>>>>,
+    #[key(schema = at_least_one::<Site>)]
+    pub site: Option<Vec<At<Site>>>,
     /// Streams: TCP connections and UDP datagrams that Forebay passes to servers, for protocols other
     /// than HTTP.
-    pub stream: Option<Vec<At<Table<Relay>>>>,
+    pub stream: Option<Vec<At<Relay>>>,
     /// Applications that Forebay starts and supervises. You choose the name of each.
-    pub app: BTreeMap<String, At<Table<App>>>,
+    #[key(default)]
+    pub app: BTreeMap<String, At<App>>,
     /// Groups of backends, each under a name that you choose. A route refers to a group with to =
     /// "@NAME".
-    pub upstream: BTreeMap<String, At<Table<Upstream>>>,
+    #[key(default)]
+    pub upstream: BTreeMap<String, At<Upstream>>,
     /// Tables of values, each under a name that you choose. The placeholder {map.NAME} gives the
     /// value for a text of the request, like nginx's `map`.
-    pub map: BTreeMap<String, At<Table<ValueMap>>>,
+    #[key(default)]
+    pub map: BTreeMap<String, At<ValueMap>>,
 }
 
 /// Settings of the whole process.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Table)]
 // More than 20 fields: one for each key of the table `[server]`, because the schema
 // is generated from the fields.
 pub struct Server {
@@ -242,92 +250,15 @@ pub struct Server {
     /// /metrics and /status. Default: false.
     pub route_metrics: Option<At<bool>>,
     /// Time limits for each step of a request.
-    pub timeouts: Table<Timeouts>,
+    #[key(default)]
+    pub timeouts: Timeouts,
     /// Limits on sizes and numbers.
-    pub limits: Table<Limits>,
-}
-
-/// Time limits for each step of a request.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Timeouts {
-    /// The longest time from the first byte of a request head to its last. Default: "60s".
-    pub head: Option<Time>,
-    /// The longest time between two reads of a request body. Default: "60s".
-    pub body_idle: Option<Time>,
-    /// The longest time between two reads of a backend's reply, including the wait for its head.
-    /// Default: "60s".
-    pub reply_idle: Option<Time>,
-    /// The longest time that a write waits because the client reads nothing. Default: "60s".
-    pub write: Option<Time>,
-    /// The longest time between two requests on one connection. "0s" closes the connection after
-    /// each reply. Default: "75s".
-    pub keep_alive: Option<Time>,
-    /// The longest time for which Forebay reads and drops the rest of a request that it has already
-    /// answered, so that the client can read the reply. A client that is silent for 2 s is not waited
-    /// for. Default: "30s".
-    pub linger: Option<Time>,
-    /// The longest time to connect to a backend. Default: "10s".
-    pub connect: Option<Time>,
-    /// The longest time without data on an upgraded connection, such as a WebSocket, and in an event
-    /// stream or a gRPC call, unless their `reply_idle` is longer. Default: "1h".
-    pub tunnel_idle: Option<Time>,
-}
-
-/// Limits on sizes and numbers.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Limits {
-    /// The largest request head, including the request line. Default: "32KiB".
-    pub head_size: Option<Size>,
-    /// The largest number of header fields in a request. Over HTTP/2 and HTTP/3, all `cookie` fields
-    /// count as one, and pseudo-fields such as `:path` do not count. Default: 100.
-    pub fields: Option<At<usize>>,
-    /// The longest request target (path and query). Default: "8KiB".
-    pub target: Option<Size>,
-    /// The largest request body, or "unlimited". A site or route may set its own. Default: "16MiB".
-    pub max_body: Option<Size>,
-    /// The largest rest of a request that Forebay reads and drops after the reply (see `linger` of
-    /// [server.timeouts]). Default: "256MiB".
-    pub linger_size: Option<Size>,
-    /// The largest head of a reply from a backend, application or script. Default: "64KiB".
-    pub reply_head_size: Option<Size>,
-    /// The largest number of header fields in a reply from a backend, application or script.
-    /// Default: 1000.
-    pub reply_fields: Option<At<usize>>,
-    /// The lowest average rate of a request body, in bytes per second. With 1000, a body of 60000
-    /// bytes may take 60 seconds plus `body_idle` of [server.timeouts]. 0: no limit. Default: 0.
-    pub body_rate: Option<Size>,
-    /// The largest number of open client connections. 0: as many as the limit on open files allows.
-    /// Default: 0.
-    pub connections: Option<At<usize>>,
-    /// The largest number of open client connections from one address, or one IPv6 network (/64).
-    /// Trusted proxies may have any number. 0: no limit. Default: an eighth of `connections`, but
-    /// at least 512 and at most 8192. The default limit does not apply to loopback and private
-    /// addresses.
-    pub connections_per_address: Option<At<usize>>,
-    /// Accepts GET and HEAD requests with a body, such as those to Elasticsearch. With false they
-    /// get 400. Default: false.
-    pub get_body: Option<At<bool>>,
-    /// The number of requests after which Forebay closes a client connection. 0: no limit. Default:
-    /// 0.
-    pub keepalive_requests: Option<At<u64>>,
-    /// The memory for the part of one reply that the client has not read yet (see `buffer` of a
-    /// route). The rest goes to a file. Default: "64KiB".
-    pub buffer_memory: Option<Size>,
-    /// The space in `spool_dir` for the unread part of one reply, after `buffer_memory` is full. At
-    /// this limit, Forebay stops reading from the application or server. 0: no file. Default:
-    /// "256MiB".
-    pub buffer_file: Option<Size>,
-    /// The memory and file space, in total, for the unread parts of all replies, and the memory for
-    /// request bodies that have not arrived completely. At this limit, replies wait for their
-    /// clients, and such requests get 503. Default: "2GiB".
-    pub buffer_total: Option<Size>,
+    #[key(default)]
+    pub limits: Limits,
 }
 
 /// The access log and the error log.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Table)]
 pub struct Log {
     /// The destination of the access log: the path of a file, "stdout", "syslog", "journald" or
     /// "off". "syslog" means /dev/log. Other forms are "syslog:unix:PATH", "syslog:udp://HOST:PORT"
@@ -338,7 +269,7 @@ pub struct Log {
     pub format: Option<At<String>>,
     /// Rotation of the file. If another program renames the file instead, that program must then
     /// send SIGUSR1, so that Forebay opens a new file. Default: none.
-    pub rotate: Option<At<Table<Rotate>>>,
+    pub rotate: Option<At<Rotation>>,
     /// The destination of the error log: "stderr", "syslog", "journald", or another form of
     /// "syslog" as in `access`. Default: "stderr".
     pub error: Option<At<String>>,
@@ -355,62 +286,22 @@ pub struct Log {
     pub error_format: Option<At<ErrorFormat>>,
 }
 
-/// A level of the error log.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Level {
-    /// A failure that needs the administrator.
-    Error,
-    /// A fault of a backend or application.
-    Warn,
-    /// A change of state, or a fault of a client.
-    Info,
-    /// A detail for finding errors.
-    Debug,
-}
-
-/// The form of messages in the error log.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ErrorFormat {
-    /// A line of text with time and level.
-    Text,
-    /// An object for each line, with time, level and message.
-    Json,
-}
-
-/// The treatment of paths that contain %2F, a backslash or %5C.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum EncodedSlashes {
-    /// Passes such a path on, except where a server of `forward_auth` decides about it, because
-    /// that server and the backend may read the path differently. It then gets 404.
-    Auto,
-    /// Such a path gets 404.
-    Refuse,
-    /// Passes such a path on, also after `forward_auth`.
-    Pass,
-}
-
 /// The kind of a site that needs only a few keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Choice)]
 pub enum SiteKind {
     /// PHP scripts, the files beside them, and /index.php for every other path.
     Php,
 }
 
 /// The treatment of host names with and without "www.".
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Choice)]
 pub enum Www {
     /// The name that is not in `hosts` redirects to the name in `hosts`.
     Redirect,
 }
 
 /// A site: its listeners, its host names, and the routes that answer its requests.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Table)]
 // More than 20 fields: one for each key of the table, because the schema is
 // generated from the fields. Inner structs with `serde(flatten)` would lose the positions of
 // errors.
@@ -433,18 +324,23 @@ pub struct Site {
     /// Adds the usual routes of a kind of site, after the site's own routes. "php" serves PHP
     /// scripts below `root`, other files there, and /index.php for every other path. Default: only
     /// the site's own routes.
+    #[expect(dead_code, reason = "read from the tree")]
     pub kind: Option<At<SiteKind>>,
     /// The directory of a site with `kind`.
+    #[expect(dead_code, reason = "read from the tree")]
     pub root: Option<At<String>>,
     /// The application [app.NAME] that runs the scripts of a site with `kind`. Default: a PHP
     /// application of up to 8 processes, for this site alone.
+    #[expect(dead_code, reason = "read from the tree")]
     pub app: Option<At<String>>,
     /// The FastCGI server that runs the scripts of a site with `kind`, instead of `app`: its
     /// address, or a table as in a route. Default: none.
+    #[expect(dead_code, reason = "read from the tree")]
     pub fastcgi: Option<At<TextOr<Fastcgi>>>,
     /// Directories with files that visitors upload, as URL paths that end in "/*". On a site with
     /// `kind`, requests for scripts in them get 404. Default: the directories of well-known
     /// applications, such as "/wp-content/uploads/*" and "/files/*".
+    #[expect(dead_code, reason = "read from the tree")]
     pub uploads: Option<At<OneOrMany<String>>>,
     /// Redirects www.example.org to example.org if `hosts` has "example.org", and the other way
     /// round if `hosts` has "www.example.org". A certificate from ACME then contains both names.
@@ -456,7 +352,8 @@ pub struct Site {
     pub expect: Option<At<OneOrMany<String>>>,
     /// Keys that every route of this site gets, unless the route has the key itself. They have
     /// precedence over the keys in [defaults].
-    pub defaults: Option<At<Table<RouteKeys>>>,
+    #[expect(dead_code, reason = "read from the tree")]
+    pub defaults: Option<At<RouteKeys>>,
     /// Addresses or networks ("10.0.0.0/8") of proxies. Forebay believes their X-Forwarded-For,
     /// X-Forwarded-Proto and Forwarded. Use "unix" for proxies that connect to a unix: socket. A path
     /// such as "/etc/forebay/proxies.txt", an https:// or http:// URL, or the name of a CDN such as
@@ -507,6 +404,7 @@ pub struct Site {
     /// `status`. Forebay replaces placeholders such as {status}, {reason}, {host} and {path}, and
     /// escapes their values in .html and .json files. A route's own pages have precedence. Default:
     /// short pages that name the status.
+    #[key(default)]
     pub error_pages: ErrorPages,
     /// Also replaces the error replies of applications and servers with `error_pages`. Default:
     /// false.
@@ -520,8 +418,8 @@ pub struct Site {
     /// Alt-Svc field in replies over HTTP/1.1 and HTTP/2 announces HTTP/3. Default: false.
     pub http3: Option<At<bool>>,
     /// The certificate and TLS settings of https:// listeners.
-    pub tls: Option<At<Table<Tls>>>,
+    pub tls: Option<At<Tls>>,
     /// The routes. The first route that matches answers the request. Required without `kind`.
-    #[schemars(length(min = 1))]
-    pub route: Option<Vec<At<Table<Route>>>>,
+    #[key(schema = at_least_one::<Route>)]
+    pub route: Option<Vec<At<Route>>>,
 }

@@ -16,6 +16,7 @@ mod foreign;
 mod hosts;
 mod include;
 mod inputs;
+mod key;
 mod merge;
 mod outside;
 mod plan;
@@ -60,8 +61,8 @@ pub fn parse(text: &str, name: &str, base: &Path) -> Result<Plan, ConfError> {
 fn plan(mut sources: Sources) -> Result<Plan, ConfError> {
     include::follow(&mut sources)?;
     let mut outside = Outside::default();
-    let plan = whole::read(&sources, &mut outside)
-        .and_then(|(file, filled)| resolve::resolve(&file, &sources, &filled));
+    let plan =
+        whole::read(&sources, &mut outside).and_then(|whole| resolve::resolve(&whole, &sources));
     // Messages must not show the values of `{env.NAME}` and `{file.PATH}`, so hide these values
     // before the first message is made.
     outside.hide_in(&mut sources);

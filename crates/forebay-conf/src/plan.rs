@@ -31,6 +31,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_conf_derive::{Choice, Table};
+
+use crate::error::Problem;
+use crate::key::{AboveZero, Bytes, Given, Resolution, Unlimited, Whole};
 use crate::source::SourceFile;
 
 pub use access::{
@@ -77,6 +81,7 @@ pub use tls::{
     Acme, AcmeChallenge, AskUrl, BackendTls, CertificateSource, Cipher, ClientAuth, Curve,
     ExternalAccount, OnDemand, Tls,
 };
+pub(crate) use upstream::StatusesFrom;
 pub use upstream::{
     Activation, Ajp, AjpFront, Backend, Balance, Health, HostField, HttpVersion, Ping, Proxy,
     ProxyHeader, Redirects, StatusRanges, StatusRetry, Sticky, Upstream,
@@ -210,100 +215,115 @@ impl Default for Server {
     }
 }
 
-/// Time limits for each step of a request. Only `keep_alive` may be zero.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Time limits for each step of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Table)]
+#[table(default)]
 pub struct Timeouts {
-    /// Limit from the first byte of a request head to its last byte. Default 60 s.
+    /// The longest time from the first byte of a request head to its last.
+    #[key(as = AboveZero, default = "60s")]
     pub head: Duration,
-    /// Limit between two reads of a request body. Default 60 s.
+    /// The longest time between two reads of a request body.
+    #[key(as = AboveZero, default = "60s")]
     pub body_idle: Duration,
-    /// Limit between two reads of a backend's reply, including the wait for its head. Default 60 s.
+    /// The longest time between two reads of a backend's reply, including the wait for its head.
+    #[key(as = AboveZero, default = "60s")]
     pub reply_idle: Duration,
-    /// The longest time that a write waits for a client that reads nothing. Default 60 s.
+    /// The longest time that a write waits because the client reads nothing.
+    #[key(as = AboveZero, default = "60s")]
     pub write: Duration,
-    /// Limit between two requests on one connection. Zero closes the connection after each reply.
-    /// Default 75 s.
+    /// The longest time between two requests on one connection. "0s" closes the connection after
+    /// each reply.
+    #[key(default = "75s")]
     pub keep_alive: Duration,
-    /// Limit of the time for which the rest of an answered request is dropped. Default 30 s.
+    /// The longest time for which Forebay reads and drops the rest of a request that it has already
+    /// answered, so that the client can read the reply. A client that is silent for 2 s is not
+    /// waited for.
+    #[key(as = AboveZero, default = "30s")]
     pub linger: Duration,
-    /// Limit of the time to connect to a backend. Default 10 s.
+    /// The longest time to connect to a backend.
+    #[key(as = AboveZero, default = "10s")]
     pub connect: Duration,
-    /// Limit of the time without data in either direction on an upgraded connection. Default 1 h.
+    /// The longest time without data on an upgraded connection, such as a WebSocket, and in an event
+    /// stream or a gRPC call, unless their `reply_idle` is longer.
+    #[key(as = AboveZero, default = "1h")]
     pub tunnel_idle: Duration,
 }
 
-impl Default for Timeouts {
-    fn default() -> Self {
-        Self {
-            head: Duration::from_secs(60),
-            body_idle: Duration::from_secs(60),
-            reply_idle: Duration::from_secs(60),
-            write: Duration::from_secs(60),
-            keep_alive: Duration::from_secs(75),
-            linger: Duration::from_secs(30),
-            connect: Duration::from_secs(10),
-            tunnel_idle: Duration::from_secs(3600),
-        }
-    }
-}
-
-/// Limits on sizes (in bytes) and on numbers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Limits on sizes and numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Table)]
+#[table(default, check = fits)]
 pub struct Limits {
-    /// The largest size of a request head, including the request line. Default 32 KiB.
+    /// The largest request head, including the request line.
+    #[key(as = Bytes<1024, { 1024 * 1024 }>, default = "32KiB")]
     pub head_size: usize,
-    /// The largest number of header fields in a request. Default 100.
+    /// The largest number of header fields in a request. Over HTTP/2 and HTTP/3, all `cookie` fields
+    /// count as one, and pseudo-fields such as `:path` do not count.
+    #[key(as = Whole<1, 10_000>, default = 100)]
     pub fields: usize,
-    /// The longest request target; always shorter than `head_size`. Default 8 KiB.
+    /// The longest request target (path and query).
+    #[key(as = Bytes<64, { 1024 * 1024 }>, default = "8KiB")]
     pub target: usize,
-    /// The largest request body; `u64::MAX` for `"unlimited"`. Default 16 MiB.
+    /// The largest request body, or "unlimited". A site or route may set its own.
+    #[key(as = Unlimited, default = "16MiB")]
     pub max_body: u64,
-    /// The largest rest of an answered request that is dropped. Default 256 MiB.
+    /// The largest rest of a request that Forebay reads and drops after the reply (see `linger` of
+    /// [server.timeouts]).
+    #[key(as = Bytes, default = "256MiB")]
     pub linger_size: u64,
-    /// The largest head of a reply from a backend or application. Default 64 KiB.
+    /// The largest head of a reply from a backend, application or script.
+    #[key(as = Bytes<1024, { 16 * 1024 * 1024 }>, default = "64KiB")]
     pub reply_head_size: usize,
-    /// The largest number of header fields in such a reply. Default 1000.
+    /// The largest number of header fields in a reply from a backend, application or script.
+    #[key(as = Whole<1, 100_000>, default = 1000)]
     pub reply_fields: usize,
-    /// The lowest average rate of a request body in bytes per second. Default 0: no limit.
+    /// The lowest average rate of a request body, in bytes per second. With 1000, a body of 60000
+    /// bytes may take 60 seconds plus `body_idle` of [server.timeouts]. 0: no limit.
+    #[key(as = Bytes, default = 0)]
     pub body_rate: u64,
-    /// The largest number of open client connections. Default 0: as many as the limit on open files
-    /// allows.
+    /// The largest number of open client connections. 0: as many as the limit on open files allows.
+    #[key(default = 0)]
     pub connections: usize,
-    /// The largest number of open client connections from one address. 0: no limit. `None`: an
-    /// eighth of `connections`, but at least 512 and at most 8192.
+    /// The largest number of open client connections from one address, or one IPv6 network (/64).
+    /// Trusted proxies may have any number. 0: no limit. Default: an eighth of `connections`, but
+    /// at least 512 and at most 8192. The default limit does not apply to loopback and private
+    /// addresses.
     pub connections_per_address: Option<usize>,
-    /// Accepts GET and HEAD requests with a body. Default false.
+    /// Accepts GET and HEAD requests with a body, such as those to Elasticsearch. With false they
+    /// get 400.
+    #[key(default = false)]
     pub get_body: bool,
-    /// The number of requests after which a client connection is closed. Default 0: no limit.
+    /// The number of requests after which Forebay closes a client connection. 0: no limit.
+    #[key(default = 0)]
     pub keepalive_requests: u64,
-    /// The memory for the unread part of one reply to a slow client. Default 64 KiB.
+    /// The memory for the part of one reply that the client has not read yet (see `buffer` of a
+    /// route). The rest goes to a file.
+    #[key(as = Bytes, default = "64KiB")]
     pub buffer_memory: u64,
-    /// The file space for the unread part of one reply to a slow client. Default 256 MiB.
+    /// The space in `spool_dir` for the unread part of one reply, after `buffer_memory` is full. At
+    /// this limit, Forebay stops reading from the application or server. 0: no file.
+    #[key(as = Bytes, default = "256MiB")]
     pub buffer_file: u64,
-    /// The total memory and file space for the unread parts of all replies. Default 2 GiB.
+    /// The memory and file space, in total, for the unread parts of all replies, and the memory for
+    /// request bodies that have not arrived completely. At this limit, replies wait for their
+    /// clients, and such requests get 503.
+    #[key(as = Bytes, default = "2GiB")]
     pub buffer_total: u64,
 }
 
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            head_size: 32 * 1024,
-            fields: 100,
-            target: 8 * 1024,
-            max_body: 16 * 1024 * 1024,
-            linger_size: 256 * 1024 * 1024,
-            reply_head_size: 64 * 1024,
-            reply_fields: 1000,
-            body_rate: 0,
-            connections: 0,
-            connections_per_address: None,
-            get_body: false,
-            keepalive_requests: 0,
-            buffer_memory: 64 * 1024,
-            buffer_file: 256 * 1024 * 1024,
-            buffer_total: 2 * 1024 * 1024 * 1024,
+/// The largest request target must fit into the largest head. If only the head is small, the target
+/// is at most half of it.
+fn fits(limits: &mut Limits, given: &Given<'_, '_>) -> Resolution<()> {
+    let (head, target) = (limits.head_size, limits.target);
+    match given.span("target") {
+        None => limits.target = target.min(head / 2),
+        Some(span) if target >= head => {
+            return Err(Problem::new(&span, format!("a target of {target} bytes never fits"))
+                .label("not less than `head_size`")
+                .help(format!("a whole request head has {head} bytes (`head_size`)")));
         }
+        Some(_) => {}
     }
+    Ok(())
 }
 
 impl Plan {
@@ -396,17 +416,16 @@ pub enum ForwardedFields {
     Named(String),
 }
 
-/// The treatment of paths with `%2F`, a backslash or `%5C`, which a backend may read as a slash.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The treatment of paths that contain %2F, a backslash or %5C.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
 pub enum EncodedSlashes {
-    /// As [`Self::Pass`], but such a path gets 404 where a server of `forward_auth` decides about
-    /// it.
+    /// Passes such a path on, except where a server of `forward_auth` decides about it, because
+    /// that server and the backend may read the path differently. It then gets 404.
     #[default]
     Auto,
     /// Such a path gets 404.
     Refuse,
-    /// Such a path is passed on unchanged. But if another route would match the path with real
-    /// slashes, the path gets 404.
+    /// Passes such a path on, also after `forward_auth`.
     Pass,
 }
 

@@ -46,18 +46,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::Problem;
-use crate::file::{At, File};
+use crate::file::At;
 use crate::hosts::{Directories, Names};
 use crate::merge::AllFilled;
 use crate::plan::{Action, Geo, Listen, Plan, Upstream, ValueMap};
 use crate::source::{SourceFile, Sources};
+use crate::whole::Whole;
 
 use path::directory;
 use peer::{backend, listen};
 use template::Known;
 
-/// A resolved value, or the problem with the value that the user typed.
-pub(crate) type Resolution<T> = Result<T, Problem>;
+pub(crate) use crate::key::Resolution;
 
 /// The sources, groups and maps that all functions of this module need.
 pub(crate) struct Context<'a> {
@@ -123,12 +123,9 @@ impl<'a> Context<'a> {
 }
 
 /// Resolves a whole file to a plan. An error contains at least one problem.
-pub(crate) fn resolve(
-    file: &File,
-    sources: &Sources,
-    filled: &AllFilled,
-) -> Result<Plan, Vec<Problem>> {
-    let mut context = Context::new(sources, filled);
+pub(crate) fn resolve(whole: &Whole, sources: &Sources) -> Result<Plan, Vec<Problem>> {
+    let file = &whole.file;
+    let mut context = Context::new(sources, &whole.filled);
     for site in file.site.iter().flat_map(|sites| sites.iter()) {
         let routes = site.route.iter().flatten().filter_map(|route| route.users_from.as_ref());
         let patterns = site.hosts_from.iter().map(|pattern| (Names::Hosts, pattern));
@@ -141,7 +138,7 @@ pub(crate) fn resolve(
             }
         }
     }
-    let mut problems = Vec::new();
+    let mut problems = whole.problems.clone();
 
     context.geo = keep(server::geo(&context, &file.server), &mut problems).flatten();
     let server = keep(server::server(&context, &file.server), &mut problems);

@@ -1,61 +1,53 @@
 //! Makes one tree of all files and reads the tree as typed tables. Before that, it replaces
 //! placeholders, expands short forms, and adds the keys of defaults and sets.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::ops::Range;
 
-use serde::Deserialize;
 use toml::Spanned;
 use toml::de::DeValue;
 
 use crate::error::Problem;
-use crate::explain::explain;
+use crate::explain::unknown_key;
 use crate::file::File;
 use crate::hosts;
+use crate::key::{Cx, Form};
 use crate::merge::{self, AllFilled};
 use crate::outside::Outside;
 use crate::plan::Fingerprint;
 use crate::preset;
 use crate::settings;
 use crate::source::Sources;
-use crate::tree::{self, Node, Tree};
+use crate::tree::{self, Tree};
+
+/// The number of problems after which no more are collected.
+const MOST_PROBLEMS: usize = 100;
+
+/// All sources as typed tables.
+pub(crate) struct Whole {
+    pub file: File,
+    pub filled: AllFilled,
+    /// Problems of single values. In `file`, their keys are missing.
+    pub problems: Vec<Problem>,
+}
 
 /// Reads all sources as typed tables. Also records in `outside` the values that messages must hide.
-pub(crate) fn read(
-    sources: &Sources,
-    outside: &mut Outside,
-) -> Result<(File, AllFilled), Vec<Problem>> {
-    // `numbers` has the value of each text that consists of one placeholder, as in
-    // `threads = "{env.N}"`. Such a value may be a number or a boolean. The tree borrows the
-    // values.
-    let numbers = OnceCell::new();
-    let (mut tree, filled) = assemble(sources, outside)?;
-    let numbers: &Vec<String> =
-        numbers.get_or_init(|| outside.alone.values().cloned().collect::<Vec<_>>());
-    loop {
-        // `deserialize` consumes the tree. If it finds a text in place of a number or a boolean,
-        // the next attempt uses this copy.
-        let spare = (!outside.alone.is_empty()).then(|| tree.clone());
-        let whole = Spanned::new(0..0, tree);
-        let error = match File::deserialize(toml::Deserializer::from(whole)) {
-            Ok(file) => return Ok((file, filled)),
-            Err(error) => error,
-        };
-        let span = error.span().unwrap_or(0..0);
-        let number = outside.alone.remove(&span.start);
-        match (spare, number) {
-            (Some(mut spare), Some(text))
-                if error.message().starts_with("invalid type: string") =>
-            {
-                let at = numbers.iter().position(|number| *number == text);
-                let Some(scalar) = at.and_then(|at| scalar(&numbers[at])) else {
-                    return Err(vec![explain(&error, "")]);
-                };
-                replace(&mut spare, &span, &scalar);
-                tree = spare;
-            }
-            _ => return Err(vec![explain(&error, "")]),
+pub(crate) fn read(sources: &Sources, outside: &mut Outside) -> Result<Whole, Vec<Problem>> {
+    let (tree, filled) = assemble(sources, outside)?;
+    let cx = Cx {
+        outside: &outside.alone,
+        unknown_key,
+        room: Cell::new(MOST_PROBLEMS),
+        is_partial: Cell::new(false),
+        wrong_values: RefCell::default(),
+    };
+    let file = File::read(&Spanned::new(0..0, DeValue::Table(tree)), &cx);
+    let mut problems = cx.wrong_values.take();
+    match file {
+        Ok(file) => Ok(Whole { file, filled, problems }),
+        Err(problem) => {
+            problems.push(problem);
+            Err(problems)
         }
     }
 }
@@ -108,33 +100,4 @@ fn fingerprints(tree: &mut Tree<'_>, sources: &Sources) -> HashMap<(usize, usize
         }
     }
     all
-}
-
-/// Returns the boolean that a text represents, or the whole number of up to 19 digits. Returns
-/// `None` for any other text.
-fn scalar(text: &str) -> Option<DeValue<'_>> {
-    match text {
-        "true" => return Some(DeValue::Boolean(true)),
-        "false" => return Some(DeValue::Boolean(false)),
-        _ => {}
-    }
-    let is_number = !text.is_empty() && text.len() < 20 && text.bytes().all(|b| b.is_ascii_digit());
-    let value = is_number.then(|| DeValue::parse(text).ok()).flatten()?;
-    Some(value.into_inner())
-}
-
-/// Replaces each value at the position `span` by `by`. A value from `[defaults]` is in several
-/// routes, always with the same position.
-fn replace<'s>(tree: &mut Tree<'s>, span: &Range<usize>, by: &DeValue<'s>) {
-    tree.iter_mut().for_each(|(_, node)| replace_in(node, span, by));
-}
-
-fn replace_in<'s>(node: &mut Node<'s>, span: &Range<usize>, by: &DeValue<'s>) {
-    let is_here = node.span() == *span;
-    match node.get_mut() {
-        DeValue::Table(table) => replace(table, span, by),
-        DeValue::Array(items) => items.iter_mut().for_each(|item| replace_in(item, span, by)),
-        value if is_here => *value = by.clone(),
-        _ => {}
-    }
 }

@@ -1,23 +1,20 @@
 //! The rules of a route that let a request in: challenges, tokens, limits, and another server's word.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::Deserialize;
-use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
+use forebay_conf_derive::{Choice, Table};
+use schemars::{Schema, SchemaGenerator, json_schema};
+use serde_json::json;
+use toml::de::DeValue;
 
 use super::reply::RequestFields;
-use super::shape::{At, OneOrMany, Size, Table, TextOr, Time};
-use super::upstream::Ajp;
-use super::upstream::HostField;
-use super::upstream::{Fastcgi, Scgi, Uwsgi};
+use super::upstream::{Ajp, Fastcgi, Scgi, Uwsgi};
 use super::when::When;
+use crate::key::{At, Cx, Form, Node, OneOrMany, Resolution, TextOr, Time, wrong};
+use crate::plan::{Crawler, HostField};
 
 /// A task that the browser of a new visitor solves before the route answers.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Table)]
 pub struct Challenge {
     /// The work of a browser with JavaScript, from 1 to 32: it tries 2 to the power of this number
     /// hashes on average. Default: 16, less than a second on most machines.
@@ -31,7 +28,7 @@ pub struct Challenge {
     pub lifetime: Option<Time>,
     /// Conditions on a request, as in `when` of a route. Forebay asks only visitors whose requests
     /// meet all of them, such as { not = { header.Authorization = true } }. Default: all visitors.
-    pub when: Option<At<Table<When>>>,
+    pub when: Option<At<When>>,
     /// Crawlers of search engines that are never asked: "googlebot", "bingbot", "applebot",
     /// "yandexbot", "baiduspider" or "seznambot". Forebay verifies by DNS that the client is not
     /// just named like one: its address has a name of the search engine, which has this address.
@@ -50,44 +47,25 @@ pub struct Challenge {
     pub secret: Option<At<String>>,
 }
 
-/// A crawler of a search engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Crawler {
-    /// Google.
-    Googlebot,
-    /// Bing.
-    Bingbot,
-    /// Apple.
-    Applebot,
-    /// Yandex.
-    Yandexbot,
-    /// Baidu.
-    Baiduspider,
-    /// Seznam.
-    Seznambot,
-}
-
 /// A server that permits or refuses each request.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("oneOf" = [
+#[derive(Debug, Default, Table)]
+#[table(extend = json!({ "oneOf": [
     { "required": ["to"] },
     { "required": ["fastcgi"] },
     { "required": ["scgi"] },
     { "required": ["uwsgi"] },
     { "required": ["ajp"] },
-]))]
+] }))]
 pub struct ForwardAuth {
     /// The URL that Forebay requests before it passes a client's request on:
     /// "http://127.0.0.1:4180/oauth2/auth", or "@NAME/verify" for the group [upstream.NAME].
     pub to: Option<At<String>>,
     /// Instead of `to`: a FastCGI server, with the keys of `fastcgi` of a route.
-    pub fastcgi: Option<At<Table<Fastcgi>>>,
+    pub fastcgi: Option<At<Fastcgi>>,
     /// Instead of `to`: an SCGI server, with the keys of `scgi` of a route.
-    pub scgi: Option<At<Table<Scgi>>>,
+    pub scgi: Option<At<Scgi>>,
     /// Instead of `to`: a uwsgi server, with the keys of `uwsgi` of a route.
-    pub uwsgi: Option<At<Table<Uwsgi>>>,
+    pub uwsgi: Option<At<Uwsgi>>,
     /// Instead of `to`: a servlet container, with the keys of `ajp` of a route.
     pub ajp: Option<At<TextOr<Ajp>>>,
     /// The path and query that a server of `fastcgi`, `scgi`, `uwsgi` or `ajp` gets: "/" without
@@ -96,6 +74,7 @@ pub struct ForwardAuth {
     /// Parameters that a server of `fastcgi`, `scgi` or `uwsgi` gets, with values as in
     /// `request_headers`: { X_ORIGINAL_URI = "{uri}" }. They replace parameters of the same name.
     /// Default: none.
+    #[key(default)]
     pub params: BTreeMap<String, At<String>>,
     /// The fields of the server's answer that the application gets as request headers: a list of
     /// names. A table renames them: { "Remote-User" = "X-User" } sets `Remote-User` to the answer's
@@ -109,6 +88,7 @@ pub struct ForwardAuth {
     pub timeout: Option<Time>,
     /// Request headers that the server gets, with values as in `request_headers` of a
     /// route. They replace the client's own headers with these names. Default: none.
+    #[key(default)]
     pub request_headers: RequestFields,
     /// The Host field that the server of `to` gets: "client" for the client's own, "backend" for
     /// the host and port of the URL. Default: "backend". Other servers get the client's own.
@@ -124,71 +104,31 @@ pub enum Copied {
     Renamed(BTreeMap<String, At<String>>),
 }
 
-impl<'de> Deserialize<'de> for Copied {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct CopiedVisitor;
-        impl<'de> Visitor<'de> for CopiedVisitor {
-            type Value = Copied;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string, a list of strings or a table of strings")
-            }
-
-            fn visit_str<E: de::Error>(self, name: &str) -> Result<Copied, E> {
-                Ok(Copied::Named(OneOrMany::One(name.to_owned())))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Copied, A::Error> {
-                let list = Vec::deserialize(de::value::SeqAccessDeserializer::new(seq))?;
-                Ok(Copied::Named(OneOrMany::Many(list)))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Copied, A::Error> {
-                BTreeMap::deserialize(de::value::MapAccessDeserializer::new(map))
-                    .map(Copied::Renamed)
-            }
-        }
-        deserializer.deserialize_any(CopiedVisitor)
-    }
-}
-
-impl JsonSchema for Copied {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Copied".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+impl Form for Copied {
+    fn schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({ "anyOf": [
             { "type": "string" },
             { "type": "array", "items": { "type": "string" } },
             { "type": "object", "additionalProperties": { "type": "string" } },
         ] })
     }
-}
 
-/// The way to combine rules about addresses with other rules about the client.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Satisfy {
-    /// A request must meet all rules.
-    All,
-    /// A request must meet one rule: a permitted address, a password, a token, or the
-    /// answer of `forward_auth`.
-    Any,
+    fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<Self> {
+        match node.get_ref() {
+            DeValue::String(_) | DeValue::Array(_) => OneOrMany::read(node, cx).map(Self::Named),
+            DeValue::Table(_) => BTreeMap::read(node, cx).map(Self::Renamed),
+            _ => Err(wrong(node, "a string, a list of strings or a table of strings")),
+        }
+    }
 }
 
 /// A signed token (JWT, RFC 7519) that each request must have.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("oneOf" = [
+#[derive(Debug, Default, Table)]
+#[table(extend = json!({ "oneOf": [
     { "required": ["key"] },
     { "required": ["secret"] },
     { "required": ["jwks"] },
-]))]
+] }))]
 pub struct Jwt {
     /// A PEM file with the public key or the certificate of the issuer: RSA, EC (P-256, P-384) or
     /// Ed25519. Forebay reads it at the start and at a reload.
@@ -223,18 +163,19 @@ pub struct Jwt {
     /// Request headers that the application gets, each with the claim whose value it gets, such as
     /// "X-User" = "sub". The client's own headers with these names are always removed. A dot
     /// separates the names of nested claims: "realm_access.roles".
+    #[key(default)]
     pub copy: BTreeMap<String, At<String>>,
     /// The claim that names the user, for REMOTE_USER, {user} and the log. Default: none.
     pub user: Option<At<String>>,
     /// Claims and the values that they must have, such as { role = "admin" }. If the claim is a
     /// list, one of its items must have the value. If you list several values for a claim, one of
     /// them is enough.
+    #[key(default)]
     pub require: BTreeMap<String, At<OneOrMany<String>>>,
 }
 
 /// A limit on the number of requests with the same key.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Table)]
 pub struct RateLimit {
     /// The largest number of requests in a period, such as "10/s", "100/m", "1000/h" or "5/10s".
     pub rate: Option<At<String>>,
@@ -251,9 +192,8 @@ pub struct RateLimit {
 }
 
 /// A limit on the number of requests with the same key that run at once.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["max"]))]
+#[derive(Debug, Default, Table)]
+#[table(extend = json!({ "required": ["max"] }))]
 pub struct ConcurrencyLimit {
     /// The largest number of requests that run at once, from their admission to the last byte of
     /// the reply. A WebSocket counts while it is open.
@@ -264,33 +204,9 @@ pub struct ConcurrencyLimit {
     pub key: Option<At<String>>,
 }
 
-/// A limit on the speed of replies.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["rate"]))]
-pub struct BandwidthLimit {
-    /// The largest number of body bytes per second, such as "100k".
-    pub rate: Option<Size>,
-    /// The number of bytes at the start of each reply that are sent without a limit. Default: "0".
-    pub after: Option<Size>,
-}
-
-/// Time limits of a route for slow clients.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct RouteTimeouts {
-    /// The longest time between two reads of a request body. Default: `body_idle` of
-    /// [server.timeouts].
-    pub body_idle: Option<Time>,
-    /// The longest time that a write waits because the client reads nothing. Default: `write` of
-    /// [server.timeouts].
-    pub write: Option<Time>,
-}
-
 /// A signature that the URL of each request must have.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["secret"]))]
+#[derive(Debug, Default, Table)]
+#[table(extend = json!({ "required": ["secret"] }))]
 pub struct SignedUrl {
     /// The secret that signs URLs, such as "{env.LINK_SECRET}" or "{file.link-secret}". For
     /// "hmac-sha256", it has at least 32 bytes. In a list, each secret is valid, so that you can
@@ -313,12 +229,12 @@ pub struct SignedUrl {
 }
 
 /// The way to sign a URL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Choice)]
 pub enum SignatureAlgorithm {
     /// HMAC with SHA-256.
-    #[serde(rename = "hmac-sha256")]
+    #[key("hmac-sha256")]
     HmacSha256,
     /// MD5, as in nginx.
-    #[serde(rename = "md5")]
+    #[key("md5")]
     Md5,
 }

@@ -2,20 +2,19 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 
+use forebay_conf_derive::{Choice, Table};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::Deserialize;
-use serde::de::{self, Deserializer, MapAccess, Visitor};
+use serde_json::json;
+use toml::de::DeValue;
 
 use super::mod_perl::{PerlAuth, Phases};
-use super::shape::{At, OneOrMany, Size, Table, Time};
-use super::upstream::HostField;
+use crate::key::{At, Cx, Form, Node, OneOrMany, Resolution, Size, Time, integer};
+use crate::plan::{AppProtocol, CgroupLimits, HostField, Listening, OnAbort, ProcessLimits};
 
 /// An application that Forebay starts and supervises.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["kind"], "oneOf" = by_form()))]
+#[derive(Debug, Default, Table)]
+#[table(extend = json!({ "required": ["kind"], "oneOf": by_form() }))]
 // More than 20 fields: one for each key of the table, because the schema is
 // generated from the fields. Inner structs with `serde(flatten)` would lose the positions of
 // errors.
@@ -29,7 +28,7 @@ pub struct App {
     /// The way to run each script. perl-cgi: registry (default), registry-prefork, perlrun, fork,
     /// cgi or prove. python-cgi: fresh (default), fork or prove. psgi, wsgi:
     /// keep (default) or prove.
-    #[schemars(with = "Option<ModeOfAnyKind>")]
+    #[key(schema = mode_of_any_kind)]
     pub mode: Option<At<String>>,
     /// cgi-bin: the way to run Perl scripts, with the values of `mode` for perl-cgi. Default:
     /// registry.
@@ -58,12 +57,14 @@ pub struct App {
     /// sent. Without `root`, no file is.
     pub handler: Option<At<OneOrMany<String>>>,
     /// mod-perl: handlers of the other phases, such as { access = "My::Gate" }. Default: none.
-    pub phases: Table<Phases>,
+    #[key(default)]
+    pub phases: Phases,
     /// mod-perl: what the handlers of the phases authen and authz find as AuthType, AuthName and
     /// Require. Default: none; then these phases do not run.
-    pub auth: Option<At<Table<PerlAuth>>>,
+    pub auth: Option<At<PerlAuth>>,
     /// mod-perl: the values of dir_config, as PerlSetVar sets them; a list is as PerlAddVar.
     /// Default: none.
+    #[key(default)]
     pub set_var: BTreeMap<String, At<OneOrMany<String>>>,
     /// mod-perl: as PerlOptions, such as ["+ParseHeaders", "-SetupEnv"]. Default: ["+SetupEnv",
     /// "+GlobalRequest"], as with `SetHandler perl-script`.
@@ -119,12 +120,13 @@ pub struct App {
     pub mount: Option<At<String>>,
     /// asgi, and command that speaks http or h2c: sends a client to the same process each time,
     /// with a cookie, if the process still runs and has a free connection. Default: no.
-    pub sticky: Option<At<Table<ProcessSticky>>>,
+    pub sticky: Option<At<ProcessSticky>>,
     /// node, java, and command that speaks http: paths that Forebay requests from a new process
     /// before the process gets requests of clients, such as ["/login"]. Each must answer with a
     /// status below 500 within `start_timeout`. Default: none.
     pub warm_up: Option<At<OneOrMany<String>>>,
     /// php: settings as in php.ini, such as { upload_max_filesize = "64M" }. Default: none.
+    #[key(default)]
     pub ini: BTreeMap<String, At<String>>,
     /// php: the version, such as "8.2". Default: the newest installed version.
     pub version: Option<At<String>>,
@@ -180,9 +182,11 @@ pub struct App {
     pub queue_timeout: Option<Time>,
     /// Variables added to the workers' environment. They also replace CGI variables of the request
     /// that have the same name, such as REMOTE_USER and DOCUMENT_ROOT, except HTTP_PROXY.
+    #[key(default)]
     pub env: BTreeMap<String, At<String>>,
     /// php, mono, command that speaks fastcgi, scgi or uwsgi: parameters added to those of each
     /// request. They replace parameters of the request that have the same name.
+    #[key(default)]
     pub params: BTreeMap<String, At<String>>,
     /// perl-cgi, python-cgi, cgi-bin, psgi, mod-perl, wsgi, asgi, rack: directories where Perl
     /// (@INC), Python (sys.path) and Ruby ($LOAD_PATH) look for modules first. Default: none.
@@ -194,11 +198,13 @@ pub struct App {
     /// of `user`.
     pub group: Option<At<String>>,
     /// Resource limits of each process. Default: those of Forebay.
-    pub limits: Table<Limits>,
+    #[key(default)]
+    pub limits: ProcessLimits,
     /// Limits for all processes of the application together. Forebay sets them with a control group
     /// (Linux, version 2). If Forebay may not create the group, the log and /status report this.
     /// Default: no limit.
-    pub cgroup: Table<Cgroup>,
+    #[key(default)]
+    pub cgroup: CgroupLimits,
     /// The idle time after which a worker is stopped, if more than `min` workers run. For php,
     /// works only with `min` 0. Default: "60s".
     pub idle_timeout: Option<Time>,
@@ -215,8 +221,7 @@ pub struct App {
 }
 
 /// The kind of application.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Choice)]
 pub enum Kind {
     /// Unchanged CGI scripts in several languages. Workers run the Perl and Python scripts. For
     /// every other script, Forebay starts one process for each request.
@@ -248,7 +253,7 @@ pub enum Kind {
 }
 
 /// A combination of keys that an application can have. Only the schema uses this type.
-struct Form {
+struct KindForm {
     kind: &'static str,
     /// The values of `speaks` that this form is for.
     speaks: &'static [&'static str],
@@ -259,19 +264,19 @@ struct Form {
     modes: &'static [&'static str],
 }
 
-const FORM: Form =
-    Form { kind: "", speaks: &[], must: &[], may: &["lib", "max_output"], modes: &[] };
+const FORM: KindForm =
+    KindForm { kind: "", speaks: &[], must: &[], may: &["lib", "max_output"], modes: &[] };
 
-const READY: Form = Form {
+const READY: KindForm = KindForm {
     must: &["file"],
     may: &["host", "strip_prefix", "sticky", "connections", "stop_timeout", "warm_up"],
     ..FORM
 };
 
-const FORMS: [Form; 18] = [
-    Form { kind: "node", ..READY },
-    Form { kind: "java", ..READY },
-    Form {
+const FORMS: [KindForm; 18] = [
+    KindForm { kind: "node", ..READY },
+    KindForm { kind: "java", ..READY },
+    KindForm {
         kind: "cgi-bin",
         must: &["dir"],
         may: &[
@@ -286,28 +291,28 @@ const FORMS: [Form; 18] = [
         ],
         ..FORM
     },
-    Form {
+    KindForm {
         kind: "perl-cgi",
         must: &["dir"],
         may: &["mode", "prove_requests", "preload", "max_processes", "lib", "max_output"],
         modes: &["registry", "registry-prefork", "perlrun", "fork", "cgi", "prove"],
         ..FORM
     },
-    Form {
+    KindForm {
         kind: "python-cgi",
         must: &["dir"],
         may: &["mode", "prove_requests", "max_processes", "python", "lib", "max_output"],
         modes: &["fresh", "fork", "prove"],
         ..FORM
     },
-    Form {
+    KindForm {
         kind: "psgi",
         must: &["file"],
         may: &["mode", "prove_requests", "mount", "lib", "max_output"],
         modes: &["keep", "prove"],
         ..FORM
     },
-    Form {
+    KindForm {
         kind: "mod-perl",
         may: &[
             "handler",
@@ -325,44 +330,44 @@ const FORMS: [Form; 18] = [
         ],
         ..FORM
     },
-    Form {
+    KindForm {
         kind: "wsgi",
         must: &["module"],
         may: &["mode", "prove_requests", "python", "mount", "lib", "max_output"],
         modes: &["keep", "prove"],
         ..FORM
     },
-    Form {
+    KindForm {
         kind: "wsgi",
         must: &["file"],
         may: &["mode", "prove_requests", "python", "mount", "lib", "max_output"],
         modes: &["keep", "prove"],
         ..FORM
     },
-    Form {
+    KindForm {
         kind: "rack",
         may: &["file", "ruby", "threads", "connections", "mount", "lib", "stop_timeout"],
         ..FORM
     },
-    Form {
+    KindForm {
         kind: "asgi",
         must: &["module"],
         may: &["python", "lib", "connections", "sticky", "mount", "max_message", "stop_timeout"],
         ..FORM
     },
-    Form {
+    KindForm {
         kind: "php",
         must: &["root"],
         may: &["params", "scripts", "strip_prefix", "ini", "version", "stop_timeout", "max_output"],
         ..FORM
     },
-    Form {
+    KindForm {
         kind: "mono",
         must: &["dir"],
         may: &["params", "threads", "virtual_path", "stop_timeout", "max_output"],
         ..FORM
     },
-    Form {
+    KindForm {
         kind: "command",
         speaks: &["http"],
         must: &["run", "speaks"],
@@ -377,14 +382,14 @@ const FORMS: [Form; 18] = [
         ],
         ..FORM
     },
-    Form {
+    KindForm {
         kind: "command",
         speaks: &["h2c"],
         must: &["run", "speaks"],
         may: &["listen", "host", "strip_prefix", "sticky", "connections", "stop_timeout"],
         ..FORM
     },
-    Form {
+    KindForm {
         kind: "command",
         speaks: &["fastcgi"],
         must: &["run", "speaks"],
@@ -401,14 +406,14 @@ const FORMS: [Form; 18] = [
         ],
         ..FORM
     },
-    Form {
+    KindForm {
         kind: "command",
         speaks: &["scgi", "uwsgi"],
         must: &["run", "speaks"],
         may: &["params", "root", "mount", "listen", "connections", "stop_timeout", "max_output"],
         ..FORM
     },
-    Form {
+    KindForm {
         kind: "command",
         speaks: &["ajp"],
         must: &["run", "speaks"],
@@ -420,7 +425,7 @@ const FORMS: [Form; 18] = [
 /// Returns one schema for each form. Each schema forbids the keys that only other forms have.
 fn by_form() -> Vec<Schema> {
     let keys = || FORMS.iter().flat_map(|form| form.must.iter().chain(form.may));
-    let of_form = |form: &Form| {
+    let of_form = |form: &KindForm| {
         let is_own = |key: &str| form.must.contains(&key) || form.may.contains(&key);
         let mut properties = serde_json::Map::new();
         // Every kind may have `dir`. If a kind runs no scripts, `dir` is the working directory.
@@ -445,123 +450,44 @@ fn by_form() -> Vec<Schema> {
 
 /// The schema of `mode`, with the modes of all kinds. `by_form` then limits each kind to its own
 /// modes.
-struct ModeOfAnyKind;
+fn mode_of_any_kind(generator: &mut SchemaGenerator) -> Schema {
+    struct Mode;
+    impl JsonSchema for Mode {
+        fn schema_name() -> Cow<'static, str> {
+            "Mode".into()
+        }
 
-impl JsonSchema for ModeOfAnyKind {
-    fn schema_name() -> Cow<'static, str> {
-        "Mode".into()
+        fn json_schema(_: &mut SchemaGenerator) -> Schema {
+            let mode =
+                |name: &str, what: &str| json_schema!({ "const": name, "description": what });
+            json_schema!({
+                "description": "The way to run each script.",
+                "oneOf": [
+                    mode("registry", "perl-cgi: compiles once, runs many times in one process."),
+                    mode("registry-prefork", "perl-cgi: like registry, in the script's directory."),
+                    mode("perlrun", "perl-cgi: compiles for each request in a persistent process."),
+                    mode("fork", "Runs each request in a forked process of its own."),
+                    mode("cgi", "perl-cgi: starts a process for each request."),
+                    mode("fresh", "python-cgi: a new module for each request in a persistent process."),
+                    mode("keep", "psgi, wsgi: workers load the application once, and keep it."),
+                    mode("prove", "Like fork, until a script has proved that it may be kept."),
+                ],
+            })
+        }
     }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let mode = |name: &str, what: &str| json_schema!({ "const": name, "description": what });
-        json_schema!({
-            "description": "The way to run each script.",
-            "oneOf": [
-                mode("registry", "perl-cgi: compiles once, runs many times in one process."),
-                mode("registry-prefork", "perl-cgi: like registry, in the script's directory."),
-                mode("perlrun", "perl-cgi: compiles for each request in a persistent process."),
-                mode("fork", "Runs each request in a forked process of its own."),
-                mode("cgi", "perl-cgi: starts a process for each request."),
-                mode("fresh", "python-cgi: a new module for each request in a persistent process."),
-                mode("keep", "psgi, wsgi: workers load the application once, and keep it."),
-                mode("prove", "Like fork, until a script has proved that it may be kept."),
-            ],
-        })
-    }
+    generator.subschema_for::<Mode>()
 }
 
 /// Sends a client to the same process each time.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["cookie"]))]
+#[derive(Debug, Default, Table)]
+#[table(extend = json!({ "required": ["cookie"] }))]
 pub struct ProcessSticky {
     /// The name of the cookie that Forebay sets.
     pub cookie: Option<At<String>>,
 }
 
-/// The protocol of a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum AppProtocol {
-    /// HTTP/1.1.
-    Http,
-    /// HTTP/2 without TLS.
-    H2c,
-    /// FastCGI.
-    Fastcgi,
-    /// SCGI.
-    Scgi,
-    /// uwsgi.
-    Uwsgi,
-    /// AJP 1.3.
-    Ajp,
-}
-
-/// The process that opens the socket of a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Listening {
-    /// The program opens the Unix socket {socket}.
-    Socket,
-    /// The program opens the TCP port {port} of 127.0.0.1.
-    Port,
-    /// Forebay opens a Unix socket and passes it on as descriptor 3, announced in LISTEN_FDS
-    /// (systemd) and SERVER_STARTER_PORT (Server::Starter).
-    Inherit,
-    /// Like inherit, but with a TCP port of 127.0.0.1.
-    InheritPort,
-    /// Forebay opens a Unix socket and passes it on as descriptor 0, as FastCGI specifies.
-    Stdin,
-}
-
-/// What happens to a request whose client has left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum OnAbort {
-    /// The request runs to its end, within the time limits of the application, and its output is
-    /// dropped.
-    Finish,
-    /// The request ends if the client cancels it, resets its connection, or can get no more of the
-    /// reply. A client that has closed only its sending side gets the reply.
-    Cancel,
-    /// As "cancel", but a client that closes its sending side counts as gone, too.
-    Stop,
-}
-
-/// Resource limits of each process.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Limits {
-    /// The largest number of open files.
-    pub open_files: Option<At<u64>>,
-    /// The largest address space. The kernel gives no further memory to a process that has reached
-    /// the limit.
-    pub memory: Option<Size>,
-    /// The CPU time after which the kernel kills a process.
-    pub cpu_time: Option<Time>,
-    /// The largest number of processes and threads of the worker's user, including those of other
-    /// programs. Has no effect for root.
-    pub processes: Option<At<u64>>,
-    /// The largest size of a core dump. 0: no core dump.
-    pub core: Option<Size>,
-}
-
-/// Resource limits of a control group.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Cgroup {
-    /// memory.max: the memory of the group. If the group uses more, the kernel kills processes of
-    /// the group.
-    pub memory: Option<Size>,
-    /// cpu.max: the CPU time in percent of one core; 150 is one and a half cores.
-    pub cpu_percent: Option<At<u64>>,
-    /// pids.max: the largest number of processes and threads.
-    pub processes: Option<At<u64>>,
-}
-
 /// The number of processes.
-#[derive(Clone, Copy, Debug, JsonSchema)]
-#[schemars(untagged)]
+#[derive(Clone, Copy, Debug)]
 pub enum Workers {
     /// A fixed number.
     Count(usize),
@@ -570,9 +496,8 @@ pub enum Workers {
 }
 
 /// A range: processes are started on demand and stopped when idle.
-#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["max"]))]
+#[derive(Clone, Copy, Debug, Default, Table)]
+#[table(extend = json!({ "required": ["max"] }))]
 pub struct Range {
     /// The number of processes that always run. Default: 0.
     pub min: Option<usize>,
@@ -580,26 +505,17 @@ pub struct Range {
     pub max: Option<usize>,
 }
 
-impl<'de> Deserialize<'de> for Workers {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Count;
-        impl<'de> Visitor<'de> for Count {
-            type Value = Workers;
+impl Form for Workers {
+    fn schema(generator: &mut SchemaGenerator) -> Schema {
+        let (count, range) = (usize::schema(generator), Range::schema(generator));
+        json_schema!({ "anyOf": [count, range] })
+    }
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number such as 4, or a table such as { min = 0, max = 8 }")
-            }
-
-            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Workers, E> {
-                usize::try_from(number)
-                    .map(Workers::Count)
-                    .map_err(|_| E::invalid_value(de::Unexpected::Signed(number), &self))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Workers, A::Error> {
-                Range::deserialize(de::value::MapAccessDeserializer::new(map)).map(Workers::Range)
-            }
+    fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<Self> {
+        match node.get_ref() {
+            DeValue::Table(_) => Range::read(node, cx).map(Self::Range),
+            _ => integer(node, cx, "a number such as 4, or a table such as { min = 0, max = 8 }")
+                .map(Self::Count),
         }
-        deserializer.deserialize_any(Count)
     }
 }

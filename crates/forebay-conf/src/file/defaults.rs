@@ -4,11 +4,9 @@
 use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::Deserialize;
-use serde::de::Deserializer;
-use serde_json::{Map, Value};
 
 use super::{Route, Site};
+use crate::key::{Cx, Form, Node, Resolution, properties};
 
 /// The keys of a route that select its answer. The second value is the key of the answer's table
 /// that a text sets: `files = "x"` means `files = { root = "x" }`.
@@ -51,15 +49,34 @@ pub struct RouteKeys;
 #[derive(Debug, Default)]
 pub struct Defaults;
 
-impl<'de> Deserialize<'de> for RouteKeys {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Route::deserialize(deserializer).map(|_| Self)
+impl Form for RouteKeys {
+    fn schema(generator: &mut SchemaGenerator) -> Schema {
+        generator.subschema_for::<Self>()
+    }
+
+    fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<Self> {
+        check(node, cx).map(|()| Self)
     }
 }
 
-impl<'de> Deserialize<'de> for Defaults {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Route::deserialize(deserializer).map(|_| Self)
+impl Form for Defaults {
+    fn schema(generator: &mut SchemaGenerator) -> Schema {
+        generator.subschema_for::<Self>()
+    }
+
+    fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<Self> {
+        check(node, cx).map(|()| Self)
+    }
+}
+
+/// Checks the keys of a route, of which none is required.
+fn check(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<()> {
+    cx.is_partial.set(true);
+    let outcome = Route::read(node, cx);
+    cx.is_partial.set(false);
+    match outcome {
+        Err(problem) if problem.is_not_whole() => Ok(()),
+        outcome => outcome.map(drop),
     }
 }
 
@@ -69,12 +86,11 @@ impl JsonSchema for RouteKeys {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let properties = properties::<Route>(generator);
         json_schema!({
             "description": "Keys of a route, none of them required.",
             "type": "object",
             "additionalProperties": false,
-            "properties": properties,
+            "properties": properties::<Route>(generator),
         })
     }
 }
@@ -95,10 +111,4 @@ impl JsonSchema for Defaults {
             "properties": all,
         })
     }
-}
-
-fn properties<T: JsonSchema>(generator: &mut SchemaGenerator) -> Map<String, Value> {
-    let schema = T::json_schema(generator);
-    let properties = schema.get("properties").and_then(Value::as_object);
-    properties.cloned().unwrap_or_default()
 }

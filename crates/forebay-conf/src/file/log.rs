@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
-use serde::Deserialize;
+use forebay_conf_derive::Table;
 
-use super::shape::{At, Size, Table, Time};
 use super::tls::BackendTls;
+use crate::key::{At, Time};
+use crate::plan::{Rotation, TraceClients};
 
 /// An access log of a site or route.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Table)]
 pub struct LogFile {
     /// The destination of the log, with the values of `access` in `[log]`. Default: that of
     /// `[log]`.
@@ -18,37 +17,22 @@ pub struct LogFile {
     /// The format of the log, with the values of `format` in `[log]`. Default: that of `[log]`.
     pub format: Option<At<String>>,
     /// Rotation of the file. Default: that of `[log]`.
-    pub rotate: Option<At<Table<Rotate>>>,
-}
-
-/// Rotation of a log file. Needs `size` or `age`.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Rotate {
-    /// Begins a new file before a line would make the file larger than this. Default: no limit.
-    pub size: Option<Size>,
-    /// Begins a new file for the first line of each period, such as "1d" for one file a day. Days
-    /// begin at midnight in local time. Default: no limit.
-    pub age: Option<Time>,
-    /// The number of old files that are kept. Older ones are deleted. Default: 7.
-    pub keep: Option<At<usize>>,
-    /// Compresses old files with gzip. Default: true.
-    pub compress: Option<At<bool>>,
+    pub rotate: Option<At<Rotation>>,
 }
 
 /// Traces of requests, sent to an OpenTelemetry collector.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Table)]
 pub struct Traces {
     /// The collector: "http://HOST:PORT" or "https://HOST:PORT" of OTLP over HTTP, such as
     /// "http://127.0.0.1:4318". Without a path, Forebay adds /v1/traces. Default: no traces.
     pub to: Option<At<String>>,
     /// Fields that the collector needs, such as `Authorization`. `{file.PATH}` and `{env.NAME}` in
     /// the values keep secrets out of this file. Default: none.
+    #[key(default)]
     pub headers: BTreeMap<String, At<String>>,
     /// TLS with an https:// collector. Default: the collector's certificate must be for its host,
     /// from an authority that this machine trusts.
-    pub tls: Option<At<Table<BackendTls>>>,
+    pub tls: Option<At<BackendTls>>,
     /// The share of new traces that are recorded, from 0 to 1. If the `traceparent` of a request is
     /// accepted, its sender decides instead. Default: 1.
     pub sample: Option<At<f64>>,
@@ -63,8 +47,7 @@ pub struct Traces {
 }
 
 /// The metrics of /metrics, sent to an OpenTelemetry collector, also without `admin`.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Table)]
 pub struct Metrics {
     /// The collector: "http://HOST:PORT" or "https://HOST:PORT" of OTLP over HTTP, such as
     /// "http://127.0.0.1:4318". Without a path, Forebay adds /v1/metrics. Default: no export.
@@ -73,22 +56,11 @@ pub struct Metrics {
     pub interval: Option<Time>,
     /// Fields that the collector needs, such as `Authorization`. `{file.PATH}` and `{env.NAME}` in
     /// the values keep secrets out of this file. Default: none.
+    #[key(default)]
     pub headers: BTreeMap<String, At<String>>,
     /// TLS with an https:// collector. Default: the collector's certificate must be for its host,
     /// from an authority that this machine trusts.
-    pub tls: Option<At<Table<BackendTls>>>,
+    pub tls: Option<At<BackendTls>>,
     /// The name of this server in metrics. Default: "forebay".
     pub service: Option<At<String>>,
-}
-
-/// The clients whose traces continue.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum TraceClients {
-    /// The trusted proxies of the site.
-    Trusted,
-    /// Every client.
-    All,
-    /// No client.
-    None,
 }

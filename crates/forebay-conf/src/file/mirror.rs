@@ -1,16 +1,15 @@
 //! The keys of `mirror`, as the user types them.
 
-use schemars::JsonSchema;
-use serde::Deserialize;
+use forebay_conf_derive::Table;
+use serde_json::json;
 
-use super::shape::{At, OneOrMany, Size, TextOr, Time};
 use super::upstream::Backend;
-use super::upstream::HostField;
+use crate::key::{At, OneOrMany, Size, TextOr, Time};
+use crate::plan::HostField;
 
 /// A server that gets a copy of each request. Forebay drops the replies of this server.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["to"]))]
+#[derive(Debug, Default, Table)]
+#[table(extend = json!({ "required": ["to"] }))]
 pub struct Mirror {
     /// The addresses of the servers, as in `to` of `proxy`. Or "@NAME" for the group
     /// [upstream.NAME], which may have further keys, such as `tls`.

@@ -1,13 +1,11 @@
 //! The tables that only an application of kind `mod-perl` has, as the user types them.
 
-use schemars::JsonSchema;
-use serde::Deserialize;
+use forebay_conf_derive::Table;
 
-use super::shape::{At, OneOrMany};
+use crate::key::{At, OneOrMany};
 
 /// Handlers of the phases of a request, and of the life of a process.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Table)]
 pub struct Phases {
     /// PerlPostReadRequestHandler: before everything else.
     pub post_read_request: Option<At<OneOrMany<String>>>,
@@ -24,7 +22,7 @@ pub struct Phases {
     /// PerlAuthzHandler: decides whether this user may. Runs only with `auth.require`.
     pub authz: Option<At<OneOrMany<String>>>,
     /// PerlTypeHandler: sets the type of the content.
-    #[serde(rename = "type")]
+    #[key(name = "type")]
     pub type_: Option<At<OneOrMany<String>>>,
     /// PerlFixupHandler: the last phase before the response.
     pub fixup: Option<At<OneOrMany<String>>>,
@@ -67,11 +65,10 @@ impl Phases {
 }
 
 /// What handlers of the phases `authen` and `authz` find as AuthType, AuthName and Require.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Table)]
 pub struct PerlAuth {
     /// AuthType, such as "Basic" or the name of a module. Default: none.
-    #[serde(rename = "type")]
+    #[key(name = "type")]
     pub type_: Option<At<String>>,
     /// AuthName: the realm. Default: none.
     pub name: Option<At<String>>,

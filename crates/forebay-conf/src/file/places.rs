@@ -1,13 +1,17 @@
 //! Finds the tables that have a given key, from the JSON Schema.
 
+use std::sync::LazyLock;
+
+use schemars::Schema;
 use serde_json::Value;
 
 /// Returns the tables that have the key, as a user would write them: `[server]`, `[[site.route]]`,
 /// `files = { ... }`.
 pub(crate) fn places(key: &str) -> Vec<String> {
-    let schema = super::root_schema();
-    let mut walk = Walk { root: schema.as_value(), key, found: Vec::new() };
-    walk.table(schema.as_value(), "", "the top of the file");
+    static SCHEMA: LazyLock<Schema> = LazyLock::new(super::root_schema);
+    let schema = SCHEMA.as_value();
+    let mut walk = Walk { root: schema, key, found: Vec::new() };
+    walk.table(schema, "", "the top of the file");
     walk.found
 }
 

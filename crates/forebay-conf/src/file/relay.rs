@@ -1,17 +1,17 @@
 //! The keys of `[[stream]]`, as the user types them.
 
-use schemars::JsonSchema;
-use serde::Deserialize;
+use forebay_conf_derive::Table;
+use serde_json::json;
 
-use super::shape::{At, NumberOrText, OneOrMany, Table, TextOr, Time};
 use super::tls::{BackendTls, Tls};
-use super::upstream::{Backend, Balance, Health, ProxyHeader};
+use super::upstream::{Backend, Health};
+use crate::key::{At, NumberOrText, OneOrMany, TextOr, Time};
+use crate::plan::{Balance, ProxyHeader};
 
 /// A stream: passes the bytes of TCP connections, or UDP datagrams, between clients and servers,
 /// for protocols other than HTTP.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["listen", "to"]))]
+#[derive(Debug, Default, Table)]
+#[table(extend = json!({ "required": ["listen", "to"] }))]
 pub struct Relay {
     /// The addresses to listen on: "address:port", a port for all addresses, "udp://address:port"
     /// for UDP, "unix:path", or "fd:name" for sockets of a service manager. Several streams may
@@ -23,13 +23,13 @@ pub struct Relay {
     pub sni: Option<At<OneOrMany<String>>>,
     /// The certificate for clients. Clients then begin with TLS, and the servers get the decrypted
     /// bytes. Default: Forebay passes all bytes on unread.
-    pub tls: Option<At<Table<Tls>>>,
+    pub tls: Option<At<Tls>>,
     /// The addresses of the servers, at most 64: "host:port", "tls://host:port" for a connection
     /// with TLS, or "unix:path". Each may also be a table with `url`. Or a group: "@NAME".
     pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
     /// Settings for TLS with tls:// servers. Default: Forebay verifies servers with the authorities
     /// that this machine trusts.
-    pub server_tls: Option<At<Table<BackendTls>>>,
+    pub server_tls: Option<At<BackendTls>>,
     /// The method that selects the server of a connection. "hash" uses the client's address.
     /// Default: "round-robin".
     pub balance: Option<At<Balance>>,
@@ -48,7 +48,7 @@ pub struct Relay {
     pub slow_start: Option<Time>,
     /// Checks at regular intervals that each server accepts a connection. The keys `path`,
     /// `statuses` and `body` are not possible here. Default: no checks.
-    pub health: Option<At<Table<Health>>>,
+    pub health: Option<At<Health>>,
     /// The largest number of connections to each server, over all threads. Further clients wait for
     /// a connection, at most `connect_timeout`. Default: no limit.
     pub max_connections: Option<At<usize>>,

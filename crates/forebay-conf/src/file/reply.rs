@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
-use serde::Deserialize;
+use forebay_conf_derive::{Choice, Table};
+use serde_json::json;
 
-use super::shape::{At, OneOrMany, Size, Table, TextOr, Time};
+use crate::key::{At, OneOrMany, Size, TextOr, Time};
 
 /// The replies to store, their lifetimes, and the requests that may share them.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Table)]
 pub struct Cache {
     /// The lifetime of replies with the status 200, 301 or 302 that state no lifetime themselves.
     /// Default: a tenth of the time since Last-Modified, at most a day. Replies without
@@ -38,8 +37,7 @@ pub struct Cache {
 }
 
 /// The replies to compress, and the codings to use.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Table)]
 pub struct Compress {
     /// The content codings. The preferred coding comes first. Default: ["zstd", "br", "gzip"].
     pub algorithms: Option<At<Vec<At<Coding>>>>,
@@ -50,12 +48,11 @@ pub struct Compress {
     /// in advance. Default: 512.
     pub min_size: Option<Size>,
     /// The compression level of each coding. Higher levels compress more and need more CPU time.
-    pub levels: Option<At<Table<Levels>>>,
+    pub levels: Option<At<Levels>>,
 }
 
 /// The compression level of each coding.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Table)]
 pub struct Levels {
     /// The level of gzip, from 1 to 9. Default: 5.
     pub gzip: Option<At<u32>>,
@@ -66,8 +63,7 @@ pub struct Levels {
 }
 
 /// A content coding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Choice)]
 pub enum Coding {
     /// Zstandard.
     Zstd,
@@ -84,9 +80,8 @@ pub type RequestFields = BTreeMap<String, At<TextOr<RequestField>>>;
 pub type ReplyFields = BTreeMap<String, At<TextOr<ReplyField>>>;
 
 /// A request field to set or add.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["value"]))]
+#[derive(Clone, Debug, Default, Table)]
+#[table(extend = json!({ "required": ["value"] }))]
 pub struct RequestField {
     /// The value, with placeholders. An empty value removes the client's field. With `add`, the
     /// typed value must not be empty. If replacing the placeholders gives an empty value, Forebay
@@ -98,9 +93,8 @@ pub struct RequestField {
 }
 
 /// A reply field to set or add.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["value"]))]
+#[derive(Clone, Debug, Default, Table)]
+#[table(extend = json!({ "required": ["value"] }))]
 pub struct ReplyField {
     /// The value, with placeholders, or a list of values for several fields of this name.
     pub value: Option<At<OneOrMany<String>>>,
@@ -110,13 +104,13 @@ pub struct ReplyField {
 }
 
 /// Literal texts to replace in the bodies of replies.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["texts"]))]
+#[derive(Debug, Default, Table)]
+#[table(extend = json!({ "required": ["texts"] }))]
 pub struct Replace {
     /// The texts to find, each with its replacement, such as { "http://old" = "https://{host}" }.
     /// Replacements may have placeholders, whose values Forebay escapes for HTML or JSON. If several
     /// texts are found at one place, the longest counts. At most 64 texts of at most 1024 bytes.
+    #[key(default)]
     pub texts: BTreeMap<String, At<String>>,
     /// The media types of replies to change, such as "text/html" or "*+json". Default: "text/html".
     pub types: Option<At<OneOrMany<String>>>,
@@ -129,27 +123,12 @@ pub struct Replace {
     pub last_modified: Option<At<bool>>,
 }
 
-/// Evaluates the commands of pages (server-side includes), such as `<!--#include virtual="/x" -->`.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Ssi {
-    /// The media types of replies to evaluate. Default: "text/html".
-    pub types: Option<At<OneOrMany<String>>>,
-    /// The largest page with all that it includes, at most "64M". Forebay keeps the page in memory. A
-    /// larger page gets 500. Default: "4M".
-    pub max_size: Option<Size>,
-    /// Keeps `Last-Modified` of evaluated pages, and `ETag` as a weak tag. Clients then do not notice
-    /// changes of included documents. Default: false.
-    pub last_modified: Option<bool>,
-}
-
 /// Error pages, by status ("404") or class of statuses ("5xx").
 pub type ErrorPages = BTreeMap<String, At<TextOr<ErrorPage>>>;
 
 /// A page for errors.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["file"]))]
+#[derive(Debug, Default, Table)]
+#[table(extend = json!({ "required": ["file"] }))]
 pub struct ErrorPage {
     /// The file of the page.
     pub file: Option<At<String>>,
@@ -159,9 +138,8 @@ pub struct ErrorPage {
 }
 
 /// A page that answers all requests while a site or route is closed.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["page"]))]
+#[derive(Debug, Default, Table)]
+#[table(extend = json!({ "required": ["page"] }))]
 pub struct Maintenance {
     /// The file of the page, with placeholders as in `error_pages`.
     pub page: Option<At<String>>,
@@ -176,9 +154,8 @@ pub struct Maintenance {
 
 /// The origins whose web pages may use a route, although the route has another origin (the CORS
 /// protocol).
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["origins"]))]
+#[derive(Debug, Default, Table)]
+#[table(extend = json!({ "required": ["origins"] }))]
 pub struct Cors {
     /// The origins, such as `https://app.example.org` or `https://*.example.org`, or `*` for all.
     pub origins: Option<At<OneOrMany<String>>>,

@@ -2,33 +2,26 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
-use serde::Deserialize;
+use forebay_conf_derive::{Choice, Table};
+use serde_json::json;
 
-use super::access::Challenge;
-use super::access::Jwt;
-use super::access::SignedUrl;
-use super::access::{BandwidthLimit, ConcurrencyLimit, RateLimit, RouteTimeouts};
-use super::access::{ForwardAuth, Satisfy};
-use super::app::{Limits, OnAbort};
+use super::access::{Challenge, ConcurrencyLimit, ForwardAuth, Jwt, RateLimit, SignedUrl};
 use super::log::LogFile;
 use super::mirror::Mirror;
-use super::reply::Cache;
-use super::reply::Compress;
-use super::reply::{Cors, ErrorPages, Maintenance};
-use super::reply::{Replace, Ssi};
-use super::reply::{ReplyFields, RequestFields};
-use super::shape::{AllOrList, At, BoolOr, OneOrMany, Size, Table, TextOr, Time};
-use super::upstream::Ajp;
-use super::upstream::Proxy;
-use super::upstream::{Fastcgi, Scgi, Uwsgi};
+use super::reply::{
+    Cache, Compress, Cors, ErrorPages, Maintenance, Replace, ReplyFields, RequestFields,
+};
+use super::upstream::{Ajp, Fastcgi, Proxy, Scgi, Uwsgi};
 use super::when::When;
+use crate::key::{AllOrList, At, BoolOr, OneOrMany, Placed, Size, Switch, TextOr, Time};
+use crate::plan::{
+    BandwidthLimit, OnAbort, PathParameters, ProcessLimits, RouteTimeouts, Satisfy, Ssi, Symlinks,
+};
 
 /// Conditions on the request, and exactly one answer: files, cgi, fastcgi, scgi, uwsgi, ajp, proxy,
 /// app, respond or redirect. A route with `rewrite` may have no answer.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("oneOf" = [
+#[derive(Debug, Default, Table)]
+#[table(extend = json!({ "oneOf": [
     { "required": ["files"] },
     { "required": ["cgi"] },
     { "required": ["fastcgi"] },
@@ -51,7 +44,7 @@ use super::when::When;
         { "required": ["respond"] },
         { "required": ["redirect"] },
     ] } },
-]))]
+] }))]
 // More than 20 fields: one for each key of the table, because the schema is
 // generated from the fields. Inner structs with `serde(flatten)` would lose the positions of
 // errors.
@@ -60,6 +53,7 @@ pub struct Route {
     pub name: Option<At<String>>,
     /// The names of sets ([set.NAME]). The route takes the keys of these sets that it does not have
     /// itself. If several sets have a key, the last such set in the list counts. Default: none.
+    #[expect(dead_code, reason = "read from the tree")]
     pub r#use: Option<At<OneOrMany<String>>>,
     /// A path such as "/favicon.ico", or "/x/*" for all paths that begin with "/x/" ("/x" itself
     /// does not match).
@@ -86,18 +80,18 @@ pub struct Route {
     pub methods: Option<At<OneOrMany<String>>>,
     /// Conditions on other parts of the request, such as { header.X-Beta = "1" }. The route matches
     /// if all of them are met. Default: none.
-    pub when: Option<At<Table<When>>>,
+    pub when: Option<At<When>>,
 
     /// Answers with files: a directory, or a table with `root`.
     pub files: Option<At<TextOr<Files>>>,
     /// Answers with CGI scripts: a directory, or a table with `dir`.
     pub cgi: Option<At<TextOr<Cgi>>>,
     /// Passes requests to a FastCGI application.
-    pub fastcgi: Option<At<Table<Fastcgi>>>,
+    pub fastcgi: Option<At<Fastcgi>>,
     /// Passes requests to an SCGI application.
-    pub scgi: Option<At<Table<Scgi>>>,
+    pub scgi: Option<At<Scgi>>,
     /// Passes requests to a uwsgi application.
-    pub uwsgi: Option<At<Table<Uwsgi>>>,
+    pub uwsgi: Option<At<Uwsgi>>,
     /// Passes requests to servlet containers (Tomcat) with AJP: an address, or a table with `to`.
     pub ajp: Option<At<TextOr<Ajp>>>,
     /// Passes requests to HTTP servers: a URL, or a table with `to`.
@@ -125,10 +119,10 @@ pub struct Route {
     pub deny: Option<At<OneOrMany<String>>>,
     /// Requires a user name and a password (Basic authentication): a table with `file` and `realm`.
     /// Default: no password is needed.
-    pub basic_auth: Option<At<Table<BasicAuth>>>,
+    pub basic_auth: Option<At<BasicAuth>>,
     /// Requires a user name and a password with Digest authentication, for old sites: a table with
     /// `file` and `realm`. Default: no password is needed.
-    pub digest_auth: Option<At<Table<DigestAuth>>>,
+    pub digest_auth: Option<At<DigestAuth>>,
     /// A server that permits or refuses each request, such as oauth2-proxy or Authelia: its URL, or
     /// a table. If the server answers with a status of 2xx, the request passes. Any other answer
     /// goes to the client. Default: none.
@@ -140,11 +134,11 @@ pub struct Route {
     pub perl_gate: Option<At<String>>,
     /// Requires a signed token (JWT) in the `Authorization` header, in another header or in a
     /// cookie: a table with `key`, `secret` or `jwks`. Default: no token is needed.
-    pub jwt: Option<At<Table<Jwt>>>,
+    pub jwt: Option<At<Jwt>>,
     /// Requires a signature in the URL of each request, like nginx's secure_link: a table with
     /// `secret`. A wrong signature gets 403, and an expired URL gets 410. `satisfy` does not change
     /// this. Default: no signature is needed.
-    pub signed_url: Option<At<Table<SignedUrl>>>,
+    pub signed_url: Option<At<SignedUrl>>,
     /// Lets browsers of new visitors solve a task before the route answers, so that crowds of
     /// crawlers pay for each address: true, or a table. A visitor who has answered gets a cookie.
     /// Never asks for /robots.txt, /favicon.ico and paths below /.well-known/. Neither
@@ -170,18 +164,18 @@ pub struct Route {
     /// threads: a table with `rate`, or a list of such tables. Further requests get 429 with
     /// Retry-After. Limits whose key does not contain {user} apply before passwords are checked.
     /// Default: no limit.
-    pub rate_limit: Option<At<OneOrMany<Table<RateLimit>>>>,
+    pub rate_limit: Option<At<OneOrMany<RateLimit>>>,
     /// Limits the number of requests with the same key that run at once, such as those of one
     /// client, over all threads: a table with `max`, or a list of such tables. Further requests get
     /// 429. Default: no limit.
-    pub concurrency_limit: Option<At<OneOrMany<Table<ConcurrencyLimit>>>>,
+    pub concurrency_limit: Option<At<OneOrMany<ConcurrencyLimit>>>,
     /// Limits the speed of each reply: the bytes per second, such as "100k", or a table with `rate`
     /// and `after`. A client with several requests at once gets this speed for each of them.
     /// Default: no limit.
-    pub bandwidth_limit: Option<At<TextOr<BandwidthLimit>>>,
+    pub bandwidth_limit: Option<BandwidthLimit>,
     /// Time limits of this route for slow clients, such as those with large uploads. Default: those
     /// of [server.timeouts].
-    pub timeouts: Option<At<Table<RouteTimeouts>>>,
+    pub timeouts: Option<RouteTimeouts>,
 
     /// Sends a copy of each request to another server, whose replies Forebay drops: the server's
     /// URL, or a table. Only requests that pass the access rules are copied. Default: no copies.
@@ -196,6 +190,7 @@ pub struct Route {
     /// with placeholders, such as "X-Real-IP" = "{client}". An empty value removes the header. The
     /// client's own header of that name is removed, even if it has underscores instead of hyphens.
     /// With a table of `value` and `add = true`, the client's headers stay and the value is added.
+    #[key(default)]
     pub request_headers: RequestFields,
     /// The charset of texts, such as "utf-8". Forebay adds it to the Content-Type of text/*,
     /// JavaScript and XML if the type has no charset, also in replies of applications and servers.
@@ -204,11 +199,14 @@ pub struct Route {
     /// Reply headers to set, with placeholders. Each replaces the header of the same name from
     /// the application or server. Replies with a status of 400 or more stay as they are, unless
     /// `always` is true. Instead of a value, a header may have a table with `value` and `always`.
+    #[key(default)]
     pub set_headers: ReplyFields,
     /// Reply headers to add to those of the application or server. Apart from that, this key is
     /// like `set_headers`.
+    #[key(default)]
     pub add_headers: ReplyFields,
     /// Names of reply headers to remove from all replies, with any status.
+    #[key(default)]
     pub remove_headers: Vec<At<String>>,
     /// Applies `set_headers` and `add_headers` also to replies with a status of 400 or more.
     /// Default: false.
@@ -216,6 +214,7 @@ pub struct Route {
     /// Pages for errors: files by status ("404") or class ("5xx"), or tables with `file` and
     /// `status`. Forebay replaces placeholders such as {status}, {reason}, {host} and {path}, and
     /// escapes their values in .html and .json files. Default: those of the site.
+    #[key(default)]
     pub error_pages: ErrorPages,
     /// Also replaces the error replies of the application or server with `error_pages`. Default:
     /// that of the site.
@@ -226,7 +225,7 @@ pub struct Route {
     /// Lets web pages of other origins use the route (CORS): a table with `origins`. Forebay
     /// answers preflight requests before it checks access rules, and replaces the CORS headers of
     /// the application. Default: browsers let no page of another origin read the replies.
-    pub cors: Option<At<Table<Cors>>>,
+    pub cors: Option<At<Cors>>,
     /// The largest request body, or "unlimited". Default: that of the site.
     pub max_body: Option<Size>,
     /// Passes a request for a missing file or script on to later routes, like nginx's
@@ -256,7 +255,8 @@ pub struct Route {
     pub replace: Option<At<BoolOr<Replace>>>,
     /// Evaluates the commands of pages (server-side includes), such as
     /// `<!--#include virtual="/menu.html" -->`: true, or a table. Default: false.
-    pub ssi: Option<At<BoolOr<Ssi>>>,
+    #[key(as = Placed<Switch<Ssi>>)]
+    pub ssi: Option<At<Option<Ssi>>>,
     /// Stores replies, and answers later requests with them (RFC 9111): true, or a table. For
     /// `cgi`, `fastcgi`, `scgi`, `uwsgi`, `ajp`, `proxy` and `app`. Default: false.
     pub cache: Option<At<BoolOr<Cache>>>,
@@ -281,23 +281,9 @@ pub struct Route {
     pub internal_redirects: Option<At<bool>>,
 }
 
-/// The treatment of path parameters (`;x` in a segment) by rules. A rule is a route above this one
-/// that restricts access, or that answers with `respond` or `redirect`.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum PathParameters {
-    /// A rule applies if it matches the path with parameters or without them.
-    Match,
-    /// A path with a parameter gets 404.
-    Refuse,
-    /// Rules treat a parameter as part of the path.
-    Ignore,
-}
-
 /// A file of users and their passwords.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["file"]))]
+#[derive(Debug, Default, Table)]
+#[table(extend = json!({ "required": ["file"] }))]
 pub struct BasicAuth {
     /// A password file of Apache's `htpasswd`, with bcrypt (-B), SHA-crypt (-2, -5) or apr1 (-m).
     /// Forebay reads it again after it has changed.
@@ -309,9 +295,8 @@ pub struct BasicAuth {
 }
 
 /// A file of users and the hashes of their passwords for Digest authentication.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["file", "realm"]))]
+#[derive(Debug, Default, Table)]
+#[table(extend = json!({ "required": ["file", "realm"] }))]
 pub struct DigestAuth {
     /// A file of Apache's `htdigest`: `user:realm:hash` on each line, with MD5 or SHA-256. Forebay
     /// reads it again after it has changed.
@@ -321,9 +306,8 @@ pub struct DigestAuth {
 }
 
 /// Answers with files.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["root"]))]
+#[derive(Debug, Default, Table)]
+#[table(extend = json!({ "required": ["root"] }))]
 pub struct Files {
     /// The directory of the files.
     pub root: Option<At<String>>,
@@ -348,6 +332,7 @@ pub struct Files {
     /// "application/vnd.android.package-archive" }. The longest end of the name counts: ".tar.gz"
     /// before ".gz". These types have precedence over the built-in types. Default: only the
     /// built-in types.
+    #[key(default)]
     pub types: BTreeMap<String, At<String>>,
     /// The media type of files whose type is unknown. With "", they have no Content-Type. Default:
     /// "application/octet-stream".
@@ -367,9 +352,8 @@ pub struct Files {
 }
 
 /// Sends listings with a page of your own.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["template"]))]
+#[derive(Debug, Default, Table)]
+#[table(extend = json!({ "required": ["template"] }))]
 pub struct Listing {
     /// An HTML file of at most 256 KiB with placeholders: {path}, {parent}, {sort.name},
     /// {sort.size}, {sort.time}, {sort}, {order}, {note}. For each entry, Forebay repeats the part
@@ -378,8 +362,7 @@ pub struct Listing {
 }
 
 /// Selects the later script routes that may run scripts in the directory of a `files` route.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Choice)]
 pub enum ScriptsBelow {
     /// All later script routes.
     Below,
@@ -388,8 +371,7 @@ pub enum ScriptsBelow {
 }
 
 /// What happens to files that an `.htaccess` file protects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Choice)]
 pub enum Htaccess {
     /// They get 403.
     Refuse,
@@ -398,8 +380,7 @@ pub enum Htaccess {
 }
 
 /// A compressed sibling of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Choice)]
 pub enum Precompressed {
     /// Brotli.
     Br,
@@ -409,22 +390,9 @@ pub enum Precompressed {
     Gz,
 }
 
-/// The symbolic links that Forebay follows.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Symlinks {
-    /// All links.
-    Always,
-    /// Links that root owns, and links whose owner also owns their target.
-    Owner,
-    /// No links.
-    Never,
-}
-
 /// Answers with CGI scripts, with one process for each request.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("oneOf" = [{ "required": ["dir"] }, { "required": ["program"] }]))]
+#[derive(Debug, Default, Table)]
+#[table(extend = json!({ "oneOf": [{ "required": ["dir"] }, { "required": ["program"] }] }))]
 pub struct Cgi {
     /// The directory of the scripts.
     pub dir: Option<At<String>>,
@@ -440,6 +408,7 @@ pub struct Cgi {
     pub max_output: Option<Size>,
     /// Variables added to those of the request. They replace variables of the request with the same
     /// name.
+    #[key(default)]
     pub env: BTreeMap<String, At<String>>,
     /// The user that the scripts run as, with the groups of that user. Needs root. Default:
     /// `app_user` of `[server]`.
@@ -448,12 +417,12 @@ pub struct Cgi {
     /// of `user`.
     pub group: Option<At<String>>,
     /// Resource limits of each process. Default: those of Forebay.
-    pub limits: Table<Limits>,
+    #[key(default)]
+    pub limits: ProcessLimits,
 }
 
 /// Answers with a fixed text.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Table)]
 pub struct Respond {
     /// The status code. 444 closes the connection without a reply. Default: 200.
     pub status: Option<At<u16>>,
@@ -470,9 +439,8 @@ pub struct Respond {
 }
 
 /// Answers with a redirect.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("oneOf" = [{ "required": ["to"] }, { "required": ["file"] }]))]
+#[derive(Debug, Default, Table)]
+#[table(extend = json!({ "oneOf": [{ "required": ["to"] }, { "required": ["file"] }] }))]
 pub struct Redirect {
     /// The target: a URL, or a path that begins with a slash. Placeholders are possible, such as
     /// {host}, {path}, {query}, {uri} (path and query) and {rest} (the part of the path that the

@@ -1,13 +1,13 @@
 //! The keys of `[site.tls]` and of `tls` for backends, as the user types them.
 
-use schemars::JsonSchema;
-use serde::Deserialize;
+use forebay_conf_derive::{Choice, Table};
+use serde_json::json;
 
-use super::shape::{At, OneOrMany, Table, Time};
+use crate::key::{At, OneOrMany, Time};
+use crate::plan::{AcmeChallenge, Cipher, Curve};
 
 /// The certificate and TLS settings of https:// listeners.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Table)]
 pub struct Tls {
     /// A PEM file with the certificate, followed by its intermediate certificates.
     pub certificate: Option<At<String>>,
@@ -15,7 +15,7 @@ pub struct Tls {
     pub key: Option<At<String>>,
     /// Obtains the certificate from an authority, instead of from files, and renews it (ACME, RFC
     /// 8555). Default: none.
-    pub acme: Option<At<Table<Acme>>>,
+    pub acme: Option<At<Acme>>,
     /// A file with an OCSP response in DER, which Forebay sends with the certificate. Default:
     /// none.
     pub ocsp_staple: Option<At<String>>,
@@ -38,73 +38,18 @@ pub struct Tls {
 }
 
 /// A version of TLS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Choice)]
 pub enum TlsVersion {
     /// TLS 1.2.
-    #[serde(rename = "1.2")]
+    #[key("1.2")]
     V12,
     /// TLS 1.3.
-    #[serde(rename = "1.3")]
+    #[key("1.3")]
     V13,
 }
 
-/// A cipher suite. The first three are for TLS 1.3, the others for TLS 1.2.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-pub enum Cipher {
-    #[serde(rename = "TLS_AES_256_GCM_SHA384")]
-    Aes256GcmSha384,
-    #[serde(rename = "TLS_AES_128_GCM_SHA256")]
-    Aes128GcmSha256,
-    #[serde(rename = "TLS_CHACHA20_POLY1305_SHA256")]
-    Chacha20Poly1305Sha256,
-    #[serde(
-        rename = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
-        alias = "ECDHE-ECDSA-AES256-GCM-SHA384"
-    )]
-    EcdheEcdsaAes256GcmSha384,
-    #[serde(
-        rename = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
-        alias = "ECDHE-ECDSA-AES128-GCM-SHA256"
-    )]
-    EcdheEcdsaAes128GcmSha256,
-    #[serde(
-        rename = "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
-        alias = "ECDHE-ECDSA-CHACHA20-POLY1305"
-    )]
-    EcdheEcdsaChacha20Poly1305Sha256,
-    #[serde(
-        rename = "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
-        alias = "ECDHE-RSA-AES256-GCM-SHA384"
-    )]
-    EcdheRsaAes256GcmSha384,
-    #[serde(
-        rename = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
-        alias = "ECDHE-RSA-AES128-GCM-SHA256"
-    )]
-    EcdheRsaAes128GcmSha256,
-    #[serde(
-        rename = "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
-        alias = "ECDHE-RSA-CHACHA20-POLY1305"
-    )]
-    EcdheRsaChacha20Poly1305Sha256,
-}
-
-/// A group for the key exchange.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-pub enum Curve {
-    #[serde(rename = "X25519MLKEM768")]
-    X25519Mlkem768,
-    #[serde(rename = "X25519")]
-    X25519,
-    #[serde(rename = "secp256r1", alias = "P-256", alias = "prime256v1")]
-    Secp256r1,
-    #[serde(rename = "secp384r1", alias = "P-384")]
-    Secp384r1,
-}
-
 /// Obtains and renews a certificate from an authority (ACME).
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Table)]
 pub struct Acme {
     /// The mail address for messages from the authority. Default: none.
     pub email: Option<At<String>>,
@@ -131,16 +76,15 @@ pub struct Acme {
     /// must have the record, because the authority looks for it. Default: "10s".
     pub dns_wait: Option<Time>,
     /// An existing customer account at the authority (external account binding). Default: none.
-    pub external_account: Option<At<Table<ExternalAccount>>>,
+    pub external_account: Option<At<ExternalAccount>>,
     /// Obtains a certificate for each host when a client first names the host, if your application
     /// permits it. Default: none.
-    pub on_demand: Option<At<Table<OnDemand>>>,
+    pub on_demand: Option<At<OnDemand>>,
 }
 
 /// A customer account at an authority. The authority issues `key_id` and `mac_key`.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["key_id", "mac_key"]))]
+#[derive(Debug, Default, Table)]
+#[table(extend = json!({ "required": ["key_id", "mac_key"] }))]
 pub struct ExternalAccount {
     /// The identifier of the key.
     pub key_id: Option<At<String>>,
@@ -148,23 +92,8 @@ pub struct ExternalAccount {
     pub mac_key: Option<At<String>>,
 }
 
-/// The method that proves control of a host name.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-pub enum AcmeChallenge {
-    /// A reply to an HTTP request on port 80.
-    #[serde(rename = "http-01")]
-    Http01,
-    /// A TLS handshake on port 443.
-    #[serde(rename = "tls-alpn-01")]
-    TlsAlpn01,
-    /// A TXT record that `dns_hook` creates. The only method for names such as "*.example.org".
-    #[serde(rename = "dns-01")]
-    Dns01,
-}
-
 /// The treatment of a client without a certificate.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Choice)]
 pub enum ClientAuth {
     /// A client without a certificate is refused.
     Require,
@@ -173,8 +102,7 @@ pub enum ClientAuth {
 }
 
 /// Settings for TLS with https:// and tls:// servers.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Table)]
 pub struct BackendTls {
     /// A PEM file with the certificates of the authorities that issue the servers' certificates.
     /// Default: the authorities that this machine trusts.
@@ -192,8 +120,7 @@ pub struct BackendTls {
 
 /// Obtains the certificate of a host when a client first names the host. The configuration need not
 /// list the hosts.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Table)]
 pub struct OnDemand {
     /// The http:// or https:// URL at which your application permits or refuses a host name.
     /// Forebay adds "?domain=NAME". Only the status 200 permits a certificate; redirects are not

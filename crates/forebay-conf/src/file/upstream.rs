@@ -2,17 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
-use serde::Deserialize;
+use forebay_conf_derive::Table;
+use serde_json::json;
 
-use super::shape::{At, OneOrMany, Size, StatusText, Table, TextOr, Time};
 use super::tls::BackendTls;
+use crate::key::Placed;
+use crate::key::{At, OneOrMany, Size, TextOr, Time};
+use crate::plan::{
+    Activation, Balance, HostField, HttpVersion, Multiplex, Ping, ProxyHeader, Redirects,
+    StatusRanges, StatusRetry, StatusesFrom,
+};
 
 /// A group of backends. All routes whose `to` is "@NAME" share its connections and the state of its
 /// servers.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["to"]))]
+#[derive(Debug, Default, Table)]
+#[table(extend = json!({ "required": ["to"] }))]
 pub struct Upstream {
     /// The addresses of the servers, at most 64: "http://host:port", "https://host:port" or
     /// "h2c://host:port" for HTTP; "host:port" for other protocols; or "unix:path". Each may also
@@ -26,7 +30,7 @@ pub struct Upstream {
     /// Sends a client to the same server each time, with a cookie. Only for HTTP servers and
     /// servlet containers (AJP). Default: no; for containers, the cookie JSESSIONID if each entry
     /// of `to` has a `route`.
-    pub sticky: Option<At<Table<Sticky>>>,
+    pub sticky: Option<At<Sticky>>,
     /// The number of failures within `fail_timeout` after which a server gets no requests for
     /// `recover_time`, unless it is the only server. 0: failures have no effect. Failures are: no
     /// connection, no timely answer, and an answer that is not HTTP. Default: 1.
@@ -42,10 +46,10 @@ pub struct Upstream {
     /// Resends a request to another server if the reply has one of `statuses`. Even without this
     /// key, Forebay resends a request that the server cannot have processed. Only for HTTP servers.
     /// Default: replies are passed on.
-    pub retry: Option<At<Table<StatusRetry>>>,
+    pub retry: Option<At<StatusRetry>>,
     /// Checks the health of each server at regular intervals. Only for HTTP servers, and
     /// for servers of a `[[stream]]`. Default: no checks.
-    pub health: Option<At<Table<Health>>>,
+    pub health: Option<At<Health>>,
     /// The largest number of idle connections per server and thread, each idle for at most a
     /// minute. Connections to SCGI and uwsgi servers are never kept. Default: the largest number in
     /// use at once during the last minute (for FastCGI, during the last 2 seconds, because each
@@ -73,27 +77,12 @@ pub struct Upstream {
     pub strict: Option<At<bool>>,
     /// Settings for TLS with https:// servers, or tls:// servers of a `[[stream]]`. Default:
     /// Forebay verifies servers with the authorities that this machine trusts.
-    pub tls: Option<At<Table<BackendTls>>>,
-}
-
-/// A version of HTTP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-pub enum HttpVersion {
-    /// HTTP/1.1.
-    #[serde(rename = "1.1")]
-    Http11,
-    /// HTTP/2.
-    #[serde(rename = "2")]
-    Http2,
-    /// HTTP/2 or HTTP/1.1, as the server chooses.
-    #[serde(rename = "auto")]
-    Auto,
+    pub tls: Option<At<BackendTls>>,
 }
 
 /// A server of a group.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["url"]))]
+#[derive(Clone, Debug, Default, Table)]
+#[table(extend = json!({ "required": ["url"] }))]
 pub struct Backend {
     /// The address of the server: "http://host:port", "host:port" for other protocols, or
     /// "unix:path".
@@ -117,40 +106,9 @@ pub struct Backend {
     pub route: Option<At<String>>,
 }
 
-/// The clients that may use a server.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Activation {
-    /// All clients.
-    Active,
-    /// Only clients with a sticky session on this server.
-    Disabled,
-    /// No clients.
-    Stopped,
-}
-
-/// The method that selects one of several servers.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Balance {
-    /// Each server in turn, by weight.
-    RoundRobin,
-    /// The server with the fewest open requests relative to its weight.
-    LeastConnections,
-    /// All requests with the same `hash_key` go to the same server. A server of weight 2 gets twice
-    /// as many keys. Adding or removing a server moves only the keys of this server.
-    Hash,
-    /// Of two random servers, the one with fewer open requests relative to its weight.
-    RandomTwo,
-    /// The server with the smallest product: time until the head of a reply, multiplied by open
-    /// requests, divided by weight.
-    LeastTime,
-}
-
 /// Sends a client to the same server each time.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["cookie"]))]
+#[derive(Debug, Default, Table)]
+#[table(extend = json!({ "required": ["cookie"] }))]
 pub struct Sticky {
     /// The name of the cookie.
     pub cookie: Option<At<String>>,
@@ -159,34 +117,16 @@ pub struct Sticky {
     pub routes: Option<bool>,
 }
 
-/// Resends a request to another server if the reply has one of `statuses`.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct StatusRetry {
-    /// The statuses, from 400 to 599: numbers such as 503, ranges such as "500-504" and classes
-    /// such as "5xx". Default: [502, 503, 504].
-    pub statuses: Option<At<OneOrMany<StatusText>>>,
-    /// The methods of requests that are resent. Forebay must still have the whole body. Default:
-    /// ["GET", "HEAD", "OPTIONS", "QUERY"].
-    pub methods: Option<At<OneOrMany<String>>>,
-    /// The largest number of servers that get a request, from 2 to 64. The client gets the last
-    /// server's reply. Default: 3.
-    pub attempts: Option<At<u32>>,
-    /// The largest number of these retries in 10 seconds, as a share of the group's requests in the
-    /// same time, over all threads. 10 retries are always allowed. Default: "10%".
-    pub budget: Option<At<String>>,
-}
-
 /// Checks the health of each server at regular intervals.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Table)]
 pub struct Health {
     /// The path that Forebay requests. HTTP servers need it. For servers of a `[[stream]]`, leave
     /// out `path`, `statuses` and `body`: Forebay only opens a connection.
     pub path: Option<At<String>>,
     /// The statuses of a healthy server: numbers such as 200, ranges such as "200-399" and classes
     /// such as "2xx". Default: ["200-399"].
-    pub statuses: Option<At<OneOrMany<StatusText>>>,
+    #[key(as = Placed<StatusesFrom<200>>)]
+    pub statuses: Option<At<StatusRanges>>,
     /// The text that the reply of a healthy server contains in its first 64 KiB. Default: any
     /// reply.
     pub body: Option<At<String>>,
@@ -202,20 +142,9 @@ pub struct Health {
     pub falls: Option<At<u32>>,
 }
 
-/// The version of a PROXY header.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ProxyHeader {
-    /// A line of text.
-    V1,
-    /// A binary header.
-    V2,
-}
-
 /// Passes requests to servlet containers (Tomcat) with AJP 1.3.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["to"]))]
+#[derive(Debug, Default, Table)]
+#[table(extend = json!({ "required": ["to"] }))]
 pub struct Ajp {
     /// The addresses of the containers, at most 64: "host:port", "unix:path", or tables with `url`.
     /// Or "@NAME" for the group [upstream.NAME]; all keys about the servers then belong in that
@@ -236,7 +165,7 @@ pub struct Ajp {
     pub hash_key: Option<At<String>>,
     /// Sends a client to the same container each time, with a cookie. Default: the cookie
     /// JSESSIONID if each entry of `to` has a `route` (Tomcat's jvmRoute), else no cookie.
-    pub sticky: Option<At<Table<Sticky>>>,
+    pub sticky: Option<At<Sticky>>,
     /// The number of failures within `fail_timeout` after which a container gets no requests for
     /// `recover_time`, unless it is the only container. 0: failures have no effect. Default: 1.
     pub max_fails: Option<At<u32>>,
@@ -260,25 +189,12 @@ pub struct Ajp {
     pub reply_timeout: Option<Time>,
 }
 
-/// The times at which a container gets a ping.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Ping {
-    /// After each new connection.
-    Connect,
-    /// Before each request.
-    Always,
-    /// Never.
-    Off,
-}
-
 /// Passes requests to a FastCGI application that runs independently of Forebay.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["to"], "anyOf" = [
+#[derive(Debug, Default, Table)]
+#[table(extend = json!({ "required": ["to"], "anyOf": [
     { "required": ["root"] },
     { "required": ["mount"] },
-]))]
+] }))]
 pub struct Fastcgi {
     /// The addresses of the application, at most 64: "host:port", "unix:path", or tables with
     /// `url`. Or "@NAME" for the group [upstream.NAME]; `max_connections` then belongs in that
@@ -306,6 +222,7 @@ pub struct Fastcgi {
     /// ServiceStack: its SCRIPT_NAME is then the whole path, as from nginx. Default: true.
     pub must_exist: Option<At<bool>>,
     /// Parameters added to those of the request.
+    #[key(default)]
     pub params: BTreeMap<String, At<String>>,
     /// Uses each connection for more than one request. Default: true.
     pub keep_conn: Option<bool>,
@@ -331,22 +248,9 @@ pub struct Fastcgi {
     pub max_buffered: Option<Size>,
 }
 
-/// Sends several requests at once over one connection.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Multiplex {
-    /// Never.
-    Off,
-    /// Always, unless the application refuses.
-    On,
-    /// If the application reports that it can do this.
-    Auto,
-}
-
 /// Passes requests to an SCGI application that runs independently of Forebay.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["to"]))]
+#[derive(Debug, Default, Table)]
+#[table(extend = json!({ "required": ["to"] }))]
 pub struct Scgi {
     /// The addresses of the application, at most 64: "host:port", "unix:path", or tables with
     /// `url`. Or "@NAME" for the group [upstream.NAME]; `max_connections` then belongs in that
@@ -359,6 +263,7 @@ pub struct Scgi {
     pub mount: Option<At<String>>,
     /// Variables added to those of the request. They replace variables of the request with the same
     /// name.
+    #[key(default)]
     pub params: BTreeMap<String, At<String>>,
     /// The largest size of one reply, including its head. A longer reply is cut off. Default: no
     /// limit.
@@ -372,9 +277,8 @@ pub struct Scgi {
 }
 
 /// Passes requests to a uwsgi application that runs independently of Forebay.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["to"]))]
+#[derive(Debug, Default, Table)]
+#[table(extend = json!({ "required": ["to"] }))]
 pub struct Uwsgi {
     /// The addresses of the application, at most 64: "host:port", "unix:path", or tables with
     /// `url`. Or "@NAME" for the group [upstream.NAME]; `max_connections` then belongs in that
@@ -387,6 +291,7 @@ pub struct Uwsgi {
     pub mount: Option<At<String>>,
     /// Variables added to those of the request. They replace variables of the request with the same
     /// name.
+    #[key(default)]
     pub params: BTreeMap<String, At<String>>,
     /// The kind of application: 0 WSGI, 5 PSGI, 6 Lua, 7 Rack. Default: 0.
     pub modifier1: Option<At<usize>>,
@@ -404,9 +309,8 @@ pub struct Uwsgi {
 }
 
 /// Passes requests to HTTP servers.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["to"]))]
+#[derive(Debug, Default, Table)]
+#[table(extend = json!({ "required": ["to"] }))]
 // More than 20 fields: one for each key of the table, because the schema is
 // generated from the fields. Inner structs with `serde(flatten)` would lose the positions of
 // errors.
@@ -421,7 +325,7 @@ pub struct Proxy {
     /// "{client}".
     pub hash_key: Option<At<String>>,
     /// Sends a client to the same server each time, with a cookie. Default: no.
-    pub sticky: Option<At<Table<Sticky>>>,
+    pub sticky: Option<At<Sticky>>,
     /// The number of failures within `fail_timeout` after which a server gets no requests for
     /// `recover_time`, unless it is the only server. 0: failures have no effect. Failures are: no
     /// connection, no timely answer, and an answer that is not HTTP. Default: 1.
@@ -437,10 +341,10 @@ pub struct Proxy {
     /// Resends a request to another server if the reply has one of `statuses`. Even without this
     /// key, Forebay resends a request that the server cannot have processed. Default: replies are
     /// passed on.
-    pub retry: Option<At<Table<StatusRetry>>>,
+    pub retry: Option<At<StatusRetry>>,
     /// Checks the health of each server at regular intervals. Default: no
     /// checks.
-    pub health: Option<At<Table<Health>>>,
+    pub health: Option<At<Health>>,
     /// The Host field that servers get: "client" for the client's own, "backend" for the host and
     /// port of the server's URL. Default: "client".
     pub host: Option<HostField>,
@@ -477,31 +381,11 @@ pub struct Proxy {
     pub strict: Option<At<bool>>,
     /// Settings for TLS with https:// servers. Default: Forebay verifies servers with the
     /// authorities that this machine trusts.
-    pub tls: Option<At<Table<BackendTls>>>,
+    pub tls: Option<At<BackendTls>>,
     /// The longest time between two reads of a reply, including the wait for its head. Default:
     /// `reply_idle` of [server.timeouts].
     pub reply_timeout: Option<Time>,
     /// The longest time without data on an upgraded connection, such as a WebSocket. Default:
     /// `tunnel_idle` of [server.timeouts].
     pub tunnel_idle: Option<Time>,
-}
-
-/// The treatment of redirects that contain the server's own address.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Redirects {
-    /// Redirects are rewritten to the address that clients use.
-    Rewrite,
-    /// Redirects are passed on unchanged.
-    Off,
-}
-
-/// The `Host` field that servers get.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum HostField {
-    /// The client's Host.
-    Client,
-    /// The host and port of the server's URL.
-    Backend,
 }

@@ -1,13 +1,11 @@
 //! The tables [map.NAME], as the user types them.
 
 use std::borrow::Cow;
-use std::fmt;
+use std::collections::BTreeMap;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
 
-use super::shape::At;
+use crate::key::{At, Cx, Form, Node, Resolution};
 
 /// A table of values, for the placeholder `{map.NAME}`.
 #[derive(Clone, Debug, Default)]
@@ -20,33 +18,18 @@ pub struct ValueMap {
     pub values: Vec<(String, At<String>)>,
 }
 
-impl<'de> Deserialize<'de> for ValueMap {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ValueMapVisitor;
-        impl<'de> Visitor<'de> for ValueMapVisitor {
-            type Value = ValueMap;
+impl Form for ValueMap {
+    fn schema(generator: &mut SchemaGenerator) -> Schema {
+        generator.subschema_for::<Self>()
+    }
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a table of strings")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ValueMap, A::Error> {
-                let mut table = ValueMap::default();
-                while let Some(key) = map.next_key::<String>()? {
-                    let value: At<String> = map.next_value()?;
-                    match key.as_str() {
-                        "from" => table.from = Some(value),
-                        "default" => table.default = Some(value),
-                        _ => table.values.push((key, value)),
-                    }
-                }
-                // Restore the order of the file, because the first regular expression that matches
-                // counts.
-                table.values.sort_by_key(|(_, at)| at.span.start);
-                Ok(table)
-            }
-        }
-        deserializer.deserialize_map(ValueMapVisitor)
+    fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<Self> {
+        let mut values = BTreeMap::<String, At<String>>::read(node, cx)?;
+        let (from, default) = (values.remove("from"), values.remove("default"));
+        let mut values: Vec<_> = values.into_iter().collect();
+        // The order of the file, because the first regular expression that matches counts.
+        values.sort_by_key(|(_, at)| at.span.start);
+        Ok(Self { from, default, values })
     }
 }
 

@@ -1,28 +1,28 @@
 //! The keys of `when`: conditions of a route on parts of a request other than its path.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::Deserialize;
-use serde::de::{self, Deserializer, SeqAccess, Visitor};
+use forebay_conf_derive::{Choice, Table};
+use schemars::{Schema, SchemaGenerator, json_schema};
+use toml::de::DeValue;
 
-use super::shape::{At, OneOrMany, Table};
+use crate::key::{At, Cx, Form, Node, OneOrMany, Resolution, boolean, wrong};
 
 /// Conditions on a request. The request must meet all of them.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Debug, Default, Table)]
 pub struct When {
     /// The method, or a list of methods, such as "GET" (which includes HEAD).
     pub method: Option<At<OneOrMany<String>>>,
     /// Request headers by name: a value, a list of values, true if the header must exist, or false
     /// if it must not exist. A value that begins with "~" is a regular expression; with "~*", the
     /// expression ignores case.
+    #[key(default)]
     pub header: BTreeMap<String, At<Values>>,
     /// Cookies by name, with values as in `header`.
+    #[key(default)]
     pub cookie: BTreeMap<String, At<Values>>,
     /// Parameters of the query by name, with values as in `header`.
+    #[key(default)]
     pub query: BTreeMap<String, At<Values>>,
     /// Addresses or networks of clients, such as "10.0.0.0/8". "unix" matches the clients of a
     /// unix: socket.
@@ -42,14 +42,14 @@ pub struct When {
     /// "args", "arg_NAME", "cookie_NAME" and "http_NAME", with values as in `header`. Nothing is
     /// decoded. The first of several parameters or cookies counts. Several headers are joined with
     /// ", ". A missing value is empty. For configurations that were imported from nginx.
+    #[key(default)]
     pub variable: BTreeMap<String, At<Values>>,
     /// Further conditions. The route matches only if the request fails at least one of them.
-    pub not: Option<Box<At<Table<When>>>>,
+    pub not: Option<Box<At<When>>>,
 }
 
 /// The scheme of a request.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Choice)]
 pub enum Scheme {
     /// With TLS.
     Https,
@@ -67,47 +67,22 @@ pub enum Values {
     OneOf(OneOrMany<String>),
 }
 
-impl<'de> Deserialize<'de> for Values {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ValuesVisitor;
-        impl<'de> Visitor<'de> for ValuesVisitor {
-            type Value = Values;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string, a list of strings, true or false")
-            }
-
-            fn visit_bool<E: de::Error>(self, any: bool) -> Result<Values, E> {
-                Ok(Values::Any(any))
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Values, E> {
-                Ok(Values::OneOf(OneOrMany::One(text.to_owned())))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Values, A::Error> {
-                let list = Vec::deserialize(de::value::SeqAccessDeserializer::new(seq))?;
-                Ok(Values::OneOf(OneOrMany::Many(list)))
-            }
-        }
-        deserializer.deserialize_any(ValuesVisitor)
-    }
-}
-
-impl JsonSchema for Values {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Values".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+impl Form for Values {
+    fn schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({ "anyOf": [
             { "type": "boolean" },
             { "type": "string" },
             { "type": "array", "items": { "type": "string" } },
         ] })
+    }
+
+    fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<Self> {
+        match (node.get_ref(), boolean(node, cx)) {
+            (DeValue::String(_) | DeValue::Array(_), Err(_)) => {
+                OneOrMany::read(node, cx).map(Self::OneOf)
+            }
+            (_, Ok(any)) => Ok(Self::Any(any)),
+            _ => Err(wrong(node, "a string, a list of strings, true or false")),
+        }
     }
 }

@@ -1,14 +1,19 @@
 //! The rules of a route that let a request in: challenges, tokens, limits, and another server's word.
 
 use std::net::IpAddr;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+
+use forebay_conf_derive::{Choice, Table};
 
 use super::{
     Action, Clients, NetworkList, Placeholder, Proxy, RequestField, Secret, Template, Upstream,
     When,
 };
+use crate::error::Problem;
+use crate::key::{AboveZero, Bytes, Resolution};
 
 /// A task that the browser of a new visitor solves before the route answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,14 +48,20 @@ impl Challenge {
 }
 
 /// A crawler of a search engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Choice)]
 #[allow(missing_docs)]
 pub enum Crawler {
+    /// Google.
     Googlebot,
+    /// Bing.
     Bingbot,
+    /// Apple.
     Applebot,
+    /// Yandex.
     Yandexbot,
+    /// Baidu.
     Baiduspider,
+    /// Seznam.
     Seznambot,
 }
 
@@ -137,14 +148,14 @@ impl ForwardAuth {
     }
 }
 
-/// The way to combine the access rules of a route.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The way to combine rules about addresses with other rules about the client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
 pub enum Satisfy {
     /// A request must meet all rules.
     #[default]
     All,
-    /// A request must meet one rule: a permitted address, a password, a token, or the server's
-    /// answer.
+    /// A request must meet one rule: a permitted address, a password, a token, or the
+    /// answer of `forward_auth`.
     Any,
 }
 
@@ -277,21 +288,36 @@ pub struct ConcurrencyLimit {
     pub key: Template,
 }
 
-/// A limit on the speed of each reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A limit on the speed of replies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Table)]
+#[table(short = "rate")]
 pub struct BandwidthLimit {
-    /// Bytes per second, at least 1.
+    /// The largest number of body bytes per second, such as "100k".
+    #[key(as = Bytes, required = "\"100k\"", check = ends)]
     pub rate: u64,
-    /// The number of bytes at the start of a reply that the limit does not apply to. Default 0.
+    /// The number of bytes at the start of each reply that are sent without a limit.
+    #[key(as = Bytes, default = "0")]
     pub after: u64,
 }
 
-/// Time limits of a route for slow clients. `None`: the time limit of the server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+fn ends(rate: &u64, span: &Range<usize>) -> Resolution<()> {
+    if *rate == 0 {
+        return Err(Problem::new(span, "at this speed no reply would end")
+            .help("give the bytes per second, such as \"100k\", or leave the limit out"));
+    }
+    Ok(())
+}
+
+/// Time limits of a route for slow clients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Table)]
 pub struct RouteTimeouts {
-    /// Limit between two reads of a request body; above zero.
+    /// The longest time between two reads of a request body. Default: `body_idle` of
+    /// [server.timeouts].
+    #[key(as = AboveZero)]
     pub body_idle: Option<Duration>,
-    /// The longest time that a write waits for a client that reads nothing; above zero.
+    /// The longest time that a write waits because the client reads nothing. Default: `write` of
+    /// [server.timeouts].
+    #[key(as = AboveZero)]
     pub write: Option<Duration>,
 }
 

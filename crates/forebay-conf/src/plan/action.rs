@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_conf_derive::Choice;
+
 use super::{Ajp, ContentCoding, ProcessLimits, Proxy, Template, Upstream};
 
 /// The action that answers a request.
@@ -114,8 +116,8 @@ pub enum ScriptsBelow {
     Nothing,
 }
 
-/// The symbolic links that Forebay follows below the directory `root`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The symbolic links that Forebay follows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
 pub enum Symlinks {
     /// All links.
     Always,
@@ -199,9 +201,9 @@ pub struct Fastcgi {
 }
 
 /// Sends several requests at once over one connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
 pub enum Multiplex {
-    /// Never. The default.
+    /// Never.
     #[default]
     Off,
     /// Always, unless the application refuses.

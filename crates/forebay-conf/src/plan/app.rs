@@ -4,8 +4,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use forebay_conf_derive::{Choice, Table};
+use schemars::{Schema, SchemaGenerator};
+
 use super::secret::Secret;
 use super::{HostField, Template};
+use crate::key::{AboveZero, Bytes, Cx, Form, Node, Resolution, Whole};
 
 /// An application that Forebay starts and supervises.
 #[derive(Clone, Debug)]
@@ -226,43 +230,69 @@ pub enum AppKind {
 }
 
 /// The process that opens the socket of a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Choice)]
 pub enum Listening {
-    /// The program opens the Unix socket `{socket}`.
+    /// The program opens the Unix socket {socket}.
     Socket,
-    /// The program opens the TCP port `{port}` of 127.0.0.1.
+    /// The program opens the TCP port {port} of 127.0.0.1.
     Port,
-    /// Forebay opens a Unix socket, which the program gets as descriptor 3.
+    /// Forebay opens a Unix socket and passes it on as descriptor 3, announced in LISTEN_FDS
+    /// (systemd) and SERVER_STARTER_PORT (Server::Starter).
     Inherit,
-    /// Forebay opens a TCP port of 127.0.0.1, which the program gets as descriptor 3.
+    /// Like inherit, but with a TCP port of 127.0.0.1.
     InheritPort,
-    /// Forebay opens a Unix socket, which the program gets as descriptor 0.
+    /// Forebay opens a Unix socket and passes it on as descriptor 0, as FastCGI specifies.
     Stdin,
 }
 
-/// Resource limits of each process. `None`: the same limit as Forebay itself has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Resource limits of each process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Table)]
 pub struct ProcessLimits {
     /// The largest number of open files.
+    #[key(as = Whole<16, { i64::MAX as u64 }>)]
     pub open_files: Option<u64>,
-    /// The largest address space, in bytes.
+    /// The largest address space. The kernel gives no further memory to a process that has reached
+    /// the limit.
+    #[key(as = Bytes<{ 16 * 1024 * 1024 }>)]
     pub memory: Option<u64>,
-    /// CPU time, in seconds.
+    /// The CPU time after which the kernel kills a process.
+    #[key(as = Seconds)]
     pub cpu_time: Option<u64>,
-    /// The largest number of processes and threads of the user.
+    /// The largest number of processes and threads of the worker's user, including those of other
+    /// programs. Has no effect for root.
+    #[key(as = Whole<1, { i64::MAX as u64 }>)]
     pub processes: Option<u64>,
-    /// The largest core dump, in bytes.
+    /// The largest size of a core dump. 0: no core dump.
+    #[key(as = Bytes)]
     pub core: Option<u64>,
 }
 
-/// Resource limits of a control group. `None`: no limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// A duration in whole seconds, at least one.
+struct Seconds;
+
+impl Form<u64> for Seconds {
+    fn schema(generator: &mut SchemaGenerator) -> Schema {
+        AboveZero::schema(generator)
+    }
+
+    fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<u64> {
+        AboveZero::read(node, cx).map(|time| time.as_secs().max(1))
+    }
+}
+
+/// Resource limits of a control group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Table)]
+#[table(name = "Cgroup")]
 pub struct CgroupLimits {
-    /// The largest memory in bytes.
+    /// memory.max: the memory of the group. If the group uses more, the kernel kills processes of
+    /// the group.
+    #[key(as = Bytes<{ 1024 * 1024 }>)]
     pub memory: Option<u64>,
-    /// CPU time in percent of one core.
+    /// cpu.max: the CPU time in percent of one core; 150 is one and a half cores.
+    #[key(as = Whole<1, 1_000_000>)]
     pub cpu_percent: Option<u64>,
-    /// The largest number of processes and threads.
+    /// pids.max: the largest number of processes and threads.
+    #[key(as = Whole<1, 4_000_000>)]
     pub processes: Option<u64>,
 }
 
@@ -297,7 +327,7 @@ pub enum PythonMode {
 }
 
 /// The protocol of a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Choice)]
 pub enum AppProtocol {
     /// HTTP/1.1.
     Http,

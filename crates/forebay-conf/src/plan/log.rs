@@ -1,9 +1,14 @@
 //! The access logs and the error log.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use forebay_conf_derive::{Choice, Table};
+
 use super::{BackendTls, Placeholder, Scope, Template, TemplatePart};
+use crate::error::Problem;
+use crate::key::{Bytes, Given, Resolution, Whole};
 
 /// The access logs, the error log and the traces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,17 +46,38 @@ pub struct LogFile {
     pub rotate: Option<Rotation>,
 }
 
-/// The rotation of a log file. At least one of `size` and `age` is set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Rotation of a log file. Needs `size` or `age`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Table)]
+#[table(name = "Rotate", check = begins_new_files)]
 pub struct Rotation {
-    /// The largest size of the file in bytes.
+    /// Begins a new file before a line would make the file larger than this. Default: no limit.
+    #[key(as = Bytes<1024, { 1 << 50 }>)]
     pub size: Option<u64>,
-    /// The period of one file, at least one minute.
+    /// Begins a new file for the first line of each period, such as "1d" for one file a day. Days
+    /// begin at midnight in local time. Default: no limit.
+    #[key(check = at_least_a_minute)]
     pub age: Option<Duration>,
-    /// The number of old files that are kept; at least 1.
+    /// The number of old files that are kept. Older ones are deleted.
+    #[key(as = Whole<1, 1000>, default = 7)]
     pub keep: usize,
-    /// True if old files are compressed.
+    /// Compresses old files with gzip.
+    #[key(default = true)]
     pub compress: bool,
+}
+
+fn begins_new_files(rotation: &mut Rotation, given: &Given<'_, '_>) -> Resolution<()> {
+    if rotation.size.is_none() && rotation.age.is_none() {
+        return Err(Problem::new(&given.span, "`rotate` needs `size` or `age`")
+            .help("write rotate = { size = \"100MB\" } or { age = \"1d\" }"));
+    }
+    Ok(())
+}
+
+fn at_least_a_minute(age: &Duration, span: &Range<usize>) -> Resolution<()> {
+    if *age < Duration::from_secs(60) {
+        return Err(Problem::new(span, "this age is too short").help("the least is \"1m\""));
+    }
+    Ok(())
 }
 
 /// A service that receives log messages over a socket.
@@ -118,9 +144,9 @@ pub struct Traces {
 }
 
 /// The clients whose traces continue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
 pub enum TraceClients {
-    /// The trusted proxies of the site. The default.
+    /// The trusted proxies of the site.
     #[default]
     Trusted,
     /// Every client.
@@ -225,17 +251,17 @@ impl Log {
     }
 }
 
-/// Level of a message in the error log. Less severe levels are greater.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// A level of the error log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Choice)]
 pub enum Level {
     /// A failure that needs the administrator.
     Error,
     /// A fault of a backend or application.
     Warn,
-    /// A change of state, or a fault of a client. The default.
+    /// A change of state, or a fault of a client.
     #[default]
     Info,
-    /// A step that helps to find a mistake.
+    /// A detail for finding errors.
     Debug,
 }
 
@@ -250,13 +276,13 @@ impl std::fmt::Display for Level {
     }
 }
 
-/// Form of messages in the error log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The form of messages in the error log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
 pub enum ErrorFormat {
-    /// Lines of text. The default.
+    /// A line of text with time and level.
     #[default]
     Text,
-    /// A JSON object for each line.
+    /// An object for each line, with time, level and message.
     Json,
 }
 

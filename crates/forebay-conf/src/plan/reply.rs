@@ -1,10 +1,16 @@
 //! What a route does to its replies and to their fields.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_conf_derive::Table;
+use schemars::{Schema, SchemaGenerator};
+
 use super::{Clients, Placeholder, Template, TemplatePart};
+use crate::error::Problem;
+use crate::key::{Bytes, Cx, Form, Many, Node, Resolution, Text};
 
 /// Settings for stored replies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,6 +167,20 @@ impl MediaPattern {
     }
 }
 
+impl Form for MediaPattern {
+    fn schema(generator: &mut SchemaGenerator) -> Schema {
+        String::schema(generator)
+    }
+
+    fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<Self> {
+        let text = Text::read(node, cx)?;
+        Self::parse(&text).ok_or_else(|| {
+            Problem::new(&node.span(), format!("\"{text}\" is not a media type"))
+                .help("write one such as \"text/html\", or several: \"text/*\", \"*+json\"")
+        })
+    }
+}
+
 /// The default codings. The preferred coding comes first.
 pub(crate) const ALGORITHMS: [ContentCoding; 3] =
     [ContentCoding::Zstandard, ContentCoding::Brotli, ContentCoding::Gzip];
@@ -250,15 +270,37 @@ impl Filters {
     }
 }
 
-/// Server-side includes in the bodies of replies.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Evaluates the commands of pages (server-side includes), such as `<!--#include virtual="/x" -->`.
+#[derive(Clone, Debug, PartialEq, Eq, Table)]
 pub struct Ssi {
-    /// The media types of replies to evaluate. Never empty. Default `text/html`.
+    /// The media types of replies to evaluate.
+    #[key(as = Many<MediaPattern>, default = "text/html", check = some_types)]
     pub types: Vec<MediaPattern>,
-    /// The largest page in bytes, with all that it includes. Default 4 MiB.
+    /// The largest page with all that it includes, at most "64M". Forebay keeps the page in memory.
+    /// A larger page gets 500.
+    #[key(as = Bytes, default = "4M", check = fits_into_memory)]
     pub max_size: usize,
-    /// Keeps the validators of evaluated pages. Default false.
+    /// Keeps `Last-Modified` of evaluated pages, and `ETag` as a weak tag. Clients then do not
+    /// notice changes of included documents.
+    #[key(default = false)]
     pub last_modified: bool,
+}
+
+fn some_types(types: &[MediaPattern], span: &Range<usize>) -> Resolution<()> {
+    if types.is_empty() {
+        return Err(Problem::new(span, "this list is empty, so that nothing is changed")
+            .help("name media types such as \"text/html\", or leave the key out"));
+    }
+    Ok(())
+}
+
+/// Forebay keeps each page in memory while it changes the page.
+fn fits_into_memory(size: &usize, span: &Range<usize>) -> Resolution<()> {
+    if *size > 64 * 1024 * 1024 {
+        return Err(Problem::new(span, "pages this large do not fit into memory")
+            .help("the most is \"64M\""));
+    }
+    Ok(())
 }
 
 /// Literal texts to replace in the bodies of replies.

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_conf_derive::Choice;
+
 use super::{
     Action, BandwidthLimit, Cache, Challenge, Clients, Compress, ConcurrencyLimit, Cors,
     ErrorPages, Filters, ForwardAuth, Jwt, LogFile, Maintenance, Matcher, Mirror, RateLimit,
@@ -123,20 +125,22 @@ impl Route {
 }
 
 /// What happens to a request whose client has left.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
 pub enum OnAbort {
-    /// It runs to its end, and its output is dropped.
+    /// The request runs to its end, within the time limits of the application, and its output is
+    /// dropped.
     Finish,
-    /// It ends, unless the client has only closed its sending side.
+    /// The request ends if the client cancels it, resets its connection, or can get no more of the
+    /// reply. A client that has closed only its sending side gets the reply.
     #[default]
     Cancel,
-    /// It ends. A client that closes its sending side counts as gone.
+    /// As "cancel", but a client that closes its sending side counts as gone, too.
     Stop,
 }
 
 /// The treatment of path parameters (`;x` in a segment) by rules. A rule is a route above this one
 /// that restricts access, or that answers with `respond` or `redirect`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
 pub enum PathParameters {
     /// A rule applies if it matches the path with parameters or without them.
     Match,

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use forebay_conf_derive::Choice;
+
 use super::secret::Secret;
 
 /// The certificate and TLS settings of a site's `https://` listeners.
@@ -25,26 +27,26 @@ pub struct Tls {
     pub curves: Vec<Curve>,
 }
 
-/// A cipher suite, by its name from IANA.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A cipher suite. The first three are for TLS 1.3, the others for TLS 1.2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Choice)]
 pub enum Cipher {
-    /// TLS_AES_256_GCM_SHA384.
+    #[key("TLS_AES_256_GCM_SHA384")]
     Aes256GcmSha384,
-    /// TLS_AES_128_GCM_SHA256.
+    #[key("TLS_AES_128_GCM_SHA256")]
     Aes128GcmSha256,
-    /// TLS_CHACHA20_POLY1305_SHA256.
+    #[key("TLS_CHACHA20_POLY1305_SHA256")]
     Chacha20Poly1305Sha256,
-    /// TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384.
+    #[key("TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "ECDHE-ECDSA-AES256-GCM-SHA384")]
     EcdheEcdsaAes256GcmSha384,
-    /// TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256.
+    #[key("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "ECDHE-ECDSA-AES128-GCM-SHA256")]
     EcdheEcdsaAes128GcmSha256,
-    /// TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256.
+    #[key("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "ECDHE-ECDSA-CHACHA20-POLY1305")]
     EcdheEcdsaChacha20Poly1305Sha256,
-    /// TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384.
+    #[key("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "ECDHE-RSA-AES256-GCM-SHA384")]
     EcdheRsaAes256GcmSha384,
-    /// TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256.
+    #[key("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "ECDHE-RSA-AES128-GCM-SHA256")]
     EcdheRsaAes128GcmSha256,
-    /// TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256.
+    #[key("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", "ECDHE-RSA-CHACHA20-POLY1305")]
     EcdheRsaChacha20Poly1305Sha256,
 }
 
@@ -56,15 +58,15 @@ impl Cipher {
 }
 
 /// A group for the key exchange.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Choice)]
 pub enum Curve {
-    /// X25519 with ML-KEM-768, which a quantum computer does not break.
+    #[key("X25519MLKEM768")]
     X25519Mlkem768,
-    /// X25519.
+    #[key("X25519")]
     X25519,
-    /// NIST P-256.
+    #[key("secp256r1", "P-256", "prime256v1")]
     Secp256r1,
-    /// NIST P-384.
+    #[key("secp384r1", "P-384")]
     Secp384r1,
 }
 
@@ -177,13 +179,16 @@ pub struct AskUrl {
 }
 
 /// The method that proves control of a host name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Choice)]
 pub enum AcmeChallenge {
-    /// A reply to an HTTP request on port 80 (RFC 8555 section 8.3).
+    /// A reply to an HTTP request on port 80.
+    #[key("http-01")]
     Http01,
-    /// A TLS handshake on port 443 (RFC 8737).
+    /// A TLS handshake on port 443.
+    #[key("tls-alpn-01")]
     TlsAlpn01,
-    /// A TXT record in the DNS (RFC 8555 section 8.4).
+    /// A TXT record that `dns_hook` creates. The only method for names such as "*.example.org".
+    #[key("dns-01")]
     Dns01,
 }
 

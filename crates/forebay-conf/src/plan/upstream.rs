@@ -4,8 +4,13 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_conf_derive::{Choice, Table};
+use schemars::{Schema, SchemaGenerator};
+
 use super::secret::Secret;
 use super::{Address, BackendTls, Scheme, Template};
+use crate::error::Problem;
+use crate::key::{Cx, Form, Many, Method, Node, Resolution, StatusRange, Whole, text};
 
 /// A group of servers, and the distribution of requests among them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,19 +142,22 @@ impl Backend {
 }
 
 /// A version of HTTP.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Choice)]
 pub enum HttpVersion {
     /// HTTP/1.1.
+    #[key("1.1")]
     #[default]
     Http11,
-    /// HTTP/2: selected by ALPN with TLS, else by prior knowledge.
+    /// HTTP/2.
+    #[key("2")]
     Http2,
-    /// HTTP/2 or HTTP/1.1, as the server chooses by ALPN. Only with TLS.
+    /// HTTP/2 or HTTP/1.1, as the server chooses.
+    #[key("auto")]
     Negotiated,
 }
 
 /// The clients that may use a server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Choice)]
 pub enum Activation {
     /// All clients.
     #[default]
@@ -161,19 +169,20 @@ pub enum Activation {
 }
 
 /// The method that selects one of several servers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
 pub enum Balance {
     /// Each server in turn, by weight.
     #[default]
     RoundRobin,
     /// The server with the fewest open requests relative to its weight.
     LeastConnections,
-    /// Always the same server for the same value of [`Upstream::hash_key`].
+    /// All requests with the same `hash_key` go to the same server. A server of weight 2 gets twice
+    /// as many keys. Adding or removing a server moves only the keys of this server.
     Hash,
-    /// Of two servers that are chosen at random by weight, the one with fewer open requests
-    /// relative to its weight.
+    /// Of two random servers, the one with fewer open requests relative to its weight.
     RandomTwo,
-    /// The server with the lowest value of `mean time of replies * (open requests + 1) / weight`.
+    /// The server with the smallest product: time until the head of a reply, multiplied by open
+    /// requests, divided by weight.
     LeastTime,
 }
 
@@ -210,7 +219,7 @@ pub struct Health {
 }
 
 /// The version of a PROXY header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Choice)]
 pub enum ProxyHeader {
     /// A line of text.
     V1,
@@ -243,8 +252,8 @@ pub struct AjpFront {
     pub packet_size: usize,
 }
 
-/// The times at which a container gets a ping, which tests if the container answers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The times at which a container gets a ping.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
 pub enum Ping {
     /// After each new connection.
     Connect,
@@ -292,44 +301,85 @@ impl Proxy {
     }
 }
 
-/// The treatment of redirects and cookies that contain the server's own address.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The treatment of redirects that contain the server's own address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
 pub enum Redirects {
-    /// Redirects and cookies are rewritten to the address that clients use.
+    /// Redirects are rewritten to the address that clients use.
     #[default]
     Rewrite,
-    /// Redirects and cookies are passed on unchanged.
+    /// Redirects are passed on unchanged.
     Off,
 }
 
-/// The `Host` that servers get.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The `Host` field that servers get.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
 pub enum HostField {
-    /// The client's own `Host`.
+    /// The client's Host.
     #[default]
     Client,
-    /// The server's [`Backend::authority`].
+    /// The host and port of the server's URL.
     Backend,
 }
 
-/// Retries of requests whose reply has one of these statuses.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Resends a request to another server if the reply has one of `statuses`.
+#[derive(Clone, Debug, PartialEq, Eq, Table)]
 pub struct StatusRetry {
-    /// The statuses, from 400 to 599. Default 502, 503 and 504.
+    /// The statuses, from 400 to 599: numbers such as 503, ranges such as "500-504" and classes such
+    /// as "5xx".
+    #[key(as = StatusesFrom<400>, default = [502, 503, 504])]
     pub statuses: StatusRanges,
-    /// The methods of requests that Forebay may send to another server. Default GET, HEAD and
-    /// OPTIONS.
+    /// The methods of requests that are resent. Forebay must still have the whole body.
+    #[key(as = Many<Method>, default = ["GET", "HEAD", "OPTIONS", "QUERY"])]
     pub methods: Vec<String>,
-    /// The largest number of servers that get a request, from 2 to [`super::Upstream::MOST`].
-    /// Default 3.
+    /// The largest number of servers that get a request, from 2 to 64. The client gets the last
+    /// server's reply.
+    #[key(as = Whole<2, { Upstream::MOST as u64 }>, default = 3)]
     pub attempts: u32,
-    /// The largest number of retries per 100 requests of the last 10 s, from 1 to 100. Default 10.
+    /// The largest number of these retries in 10 seconds, as a share of the group's requests in the
+    /// same time, over all threads. 10 retries are always allowed.
+    #[key(as = Percent, default = "10%")]
     pub budget: u32,
 }
 
 /// A set of statuses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusRanges(pub Vec<RangeInclusive<u16>>);
+
+/// Statuses from `LEAST` to 599: one, a range or a class, or a list of them.
+pub(crate) struct StatusesFrom<const LEAST: u16>;
+
+impl<const LEAST: u16> Form<StatusRanges> for StatusesFrom<LEAST> {
+    fn schema(generator: &mut SchemaGenerator) -> Schema {
+        Many::<StatusRange<LEAST>>::schema(generator)
+    }
+
+    fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<StatusRanges> {
+        let ranges: Vec<_> = Many::<StatusRange<LEAST>>::read(node, cx)?;
+        if ranges.is_empty() {
+            return Err(Problem::new(&node.span(), "this list is empty")
+                .help("give at least one status, or leave it out for the default"));
+        }
+        Ok(StatusRanges(ranges))
+    }
+}
+
+/// A whole percentage from 1 to 100, such as "10%".
+pub(crate) struct Percent;
+
+impl Form<u32> for Percent {
+    fn schema(generator: &mut SchemaGenerator) -> Schema {
+        String::schema(generator)
+    }
+
+    fn read(node: &Node<'_>, _: &Cx<'_>) -> Resolution<u32> {
+        let typed = text(node)?;
+        let number = typed.strip_suffix('%').and_then(|number| number.parse().ok());
+        number.filter(|number| (1..=100).contains(number)).ok_or_else(|| {
+            Problem::new(&node.span(), format!("\"{typed}\" is not a percentage"))
+                .help("write a whole number from 1 to 100 and a percent sign, such as \"10%\"")
+        })
+    }
+}
 
 impl StatusRanges {
     /// Returns true if `status` is in the set.

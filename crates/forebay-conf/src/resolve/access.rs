@@ -18,8 +18,7 @@ use super::{Context, Resolution, peer};
 use crate::error::Problem;
 use crate::file::{self, At, BoolOr, Copied, File, Kind, OneOrMany, TextOr};
 use crate::plan::{
-    Action, Ajp, AppServer, Challenge, Crawler, Fastcgi, ForwardAuth, HostField, Proxy, Redirects,
-    Scheme,
+    Action, Ajp, AppServer, Challenge, Fastcgi, ForwardAuth, HostField, Proxy, Redirects, Scheme,
 };
 
 const DIFFICULTY: u8 = 16;
@@ -72,7 +71,10 @@ pub(super) fn challenge(
         delay: (!requires_javascript).then(|| delay.unwrap_or(DELAY)),
         lifetime,
         when,
-        verified: typed.verified.as_ref().map_or_else(Vec::new, crawlers),
+        verified: match &typed.verified {
+            Some(at) => at.items().iter().map(|at| *at.value).collect(),
+            None => Vec::new(),
+        },
         exempt,
         exempt_lists,
         feeds: typed.feeds.as_ref().is_some_and(|at| at.value),
@@ -81,18 +83,6 @@ pub(super) fn challenge(
             None => None,
         },
     }))
-}
-
-fn crawlers(typed: &At<OneOrMany<file::Crawler>>) -> Vec<Crawler> {
-    let crawler = |at: &At<&file::Crawler>| match at.value {
-        file::Crawler::Googlebot => Crawler::Googlebot,
-        file::Crawler::Bingbot => Crawler::Bingbot,
-        file::Crawler::Applebot => Crawler::Applebot,
-        file::Crawler::Yandexbot => Crawler::Yandexbot,
-        file::Crawler::Baiduspider => Crawler::Baiduspider,
-        file::Crawler::Seznambot => Crawler::Seznambot,
-    };
-    typed.items().iter().map(crawler).collect()
 }
 
 /// Default of `timeout`.
@@ -192,10 +182,7 @@ fn server(
         let to = Some(url.with(OneOrMany::One(TextOr::Text(server.to_owned()))));
         let proxy = Proxy {
             upstream: of_route(context, file, Scheme::Http, span, &Keys::of(&to, &None))?,
-            host: match table.host {
-                Some(file::HostField::Client) => HostField::Client,
-                Some(file::HostField::Backend) | None => HostField::Backend,
-            },
+            host: table.host.unwrap_or(HostField::Backend),
             // The server's redirects lead the client to other hosts, so they are not rewritten.
             redirect: Redirects::Off,
             strip_prefix: None,

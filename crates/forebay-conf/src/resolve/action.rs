@@ -9,23 +9,23 @@ use super::listing::listing;
 use super::media::{media_type, types};
 use super::moved::moved;
 use super::path::{directory, file, file_name};
-use super::program::{limits, max_processes};
+use super::program::max_processes;
 use super::proxy::ajp;
 use super::proxy::proxy;
 use super::template::{Known, redirect_target};
 use super::value::{required, size_or_unlimited, text, time_above_zero, variables, within};
 use super::{Context, Resolution};
 use crate::error::{Problem, reason};
-use crate::file::{self, AllOrList, At, File, OneOrMany, Table, TextOr};
+use crate::file::{self, AllOrList, At, File, OneOrMany, TextOr};
 use crate::files;
-use crate::plan::{Action, Cgi, ContentCoding, Files, Redirect, Respond, ScriptsBelow, Symlinks};
+use crate::plan::{Action, Cgi, ContentCoding, Files, Redirect, Respond, ScriptsBelow};
 use crate::suggest;
 
 /// Checks the route's action: the one key that says which origin answers.
 pub(super) fn action(
     context: &Context<'_>,
     file: &File,
-    route: &At<Table<file::Route>>,
+    route: &At<file::Route>,
     known: Known<'_>,
 ) -> Resolution<Action> {
     exactly_one(route)?;
@@ -71,7 +71,7 @@ const ACTIONS: [&str; 10] =
     ["files", "cgi", "fastcgi", "scgi", "uwsgi", "ajp", "proxy", "app", "respond", "redirect"];
 
 /// Checks that the route has exactly one action. A route with `rewrite` may have none.
-fn exactly_one(route: &At<Table<file::Route>>) -> Resolution<()> {
+fn exactly_one(route: &At<file::Route>) -> Resolution<()> {
     fn span<T>(typed: &Option<At<T>>) -> Option<&Range<usize>> {
         typed.as_ref().map(|at| &at.span)
     }
@@ -125,17 +125,11 @@ fn files(context: &Context<'_>, typed: &At<TextOr<file::Files>>) -> Resolution<F
         Some(at) => at.items().iter().map(file_name).collect::<Resolution<_>>()?,
         None => default.index,
     };
-    let follow_symlinks = match table.follow_symlinks {
-        Some(file::Symlinks::Always) => Symlinks::Always,
-        Some(file::Symlinks::Owner) => Symlinks::Owner,
-        Some(file::Symlinks::Never) => Symlinks::Never,
-        None => Symlinks::default(),
-    };
     Ok(Files {
         index,
         listing: listing(context, &table.listing)?,
         hidden: table.hidden.unwrap_or(false),
-        follow_symlinks,
+        follow_symlinks: table.follow_symlinks.unwrap_or_default(),
         precompressed: precompressed(table)?,
         languages: languages(table)?,
         types: types(&table.types)?,
@@ -232,7 +226,7 @@ fn cgi(context: &Context<'_>, typed: &At<TextOr<file::Cgi>>) -> Resolution<Cgi> 
         env: variables(&table.env)?,
         user: name(&table.user)?,
         group: name(&table.group)?,
-        limits: limits(&table.limits)?,
+        limits: table.limits,
     })
 }
 

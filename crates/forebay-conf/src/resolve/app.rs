@@ -7,7 +7,7 @@ use super::app_server::{PHP, mount, prefix, script_ends};
 use super::effect::{all_have_effect, no_effect, only_its_own};
 use super::mod_perl::{mod_perl, preload};
 use super::path::{directory, file, interpreter};
-use super::program::{LEAST_MEMORY, at_least, cgroup, limits, max_processes, watch};
+use super::program::{LEAST_MEMORY, at_least, max_processes, watch};
 use super::program::{program, ready, ready_variables};
 use super::template::shared_key;
 use super::upstream::sticky_cookie;
@@ -17,18 +17,14 @@ use super::value::{
 };
 use super::{Context, Resolution};
 use crate::error::Problem;
-use crate::file::{self, At, Kind, Table};
+use crate::file::{self, At, Kind};
 use crate::plan::{
     App, AppKind, PerlMode, Placeholder, PythonMode, Template, TemplatePart, Workers,
 };
 use crate::suggest;
 
 /// Checks one `[app.NAME]`. A key that has no effect with its `kind` is an error.
-pub(super) fn app(
-    context: &Context<'_>,
-    name: &str,
-    typed: &At<Table<file::App>>,
-) -> Resolution<App> {
+pub(super) fn app(context: &Context<'_>, name: &str, typed: &At<file::App>) -> Resolution<App> {
     if name.is_empty() || name.chars().any(char::is_control) {
         return Err(Problem::new(&typed.span, "this app has no usable name")
             .help("name it with letters and digits: [app.shop]"));
@@ -92,8 +88,8 @@ pub(super) fn app(
             Some(at) => Some(text(at)?.to_owned()),
             None => None,
         },
-        limits: limits(&typed.limits)?,
-        cgroup: cgroup(&typed.cgroup)?,
+        limits: typed.limits,
+        cgroup: typed.cgroup,
         start_timeout: time_above_zero(&typed.start_timeout, Duration::from_secs(30))?,
         stop_timeout: time_above_zero(&typed.stop_timeout, Duration::from_secs(10))?,
         idle_timeout: time_above_zero(&typed.idle_timeout, Duration::from_secs(60))?,
@@ -112,7 +108,7 @@ pub(super) fn app(
     })
 }
 
-fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Resolution<AppKind> {
+fn kind(context: &Context<'_>, typed: &At<file::App>, kind: Kind) -> Resolution<AppKind> {
     let span = &typed.span;
     let dir = || directory(context, required(&typed.dir, span, "dir", "\"DIR\"")?);
     Ok(match kind {
@@ -165,7 +161,7 @@ fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Reso
 
 /// Checks the keys of a wsgi application. A `file` has an `application`, as with mod_wsgi, and its
 /// directory is the default `dir`.
-fn wsgi(context: &Context<'_>, typed: &At<Table<file::App>>) -> Resolution<AppKind> {
+fn wsgi(context: &Context<'_>, typed: &At<file::App>) -> Resolution<AppKind> {
     let (module, default) = match (&typed.file, &typed.module) {
         (Some(at), Some(_)) => {
             return Err(Problem::new(&at.span, "both `file` and `module` name the application")
@@ -192,7 +188,7 @@ fn wsgi(context: &Context<'_>, typed: &At<Table<file::App>>) -> Resolution<AppKi
 
 /// Checks the keys of a rack application. The default `file` is `config.ru` in the application's
 /// directory.
-fn rack(context: &Context<'_>, typed: &At<Table<file::App>>) -> Resolution<AppKind> {
+fn rack(context: &Context<'_>, typed: &At<file::App>) -> Resolution<AppKind> {
     let default = match &typed.dir {
         Some(dir) => directory(context, dir)?,
         None => context.base(&typed.span).to_owned(),
@@ -211,7 +207,7 @@ fn rack(context: &Context<'_>, typed: &At<Table<file::App>>) -> Resolution<AppKi
 }
 
 /// Checks the keys of an asgi application, except those that all kinds have.
-fn asgi(context: &Context<'_>, typed: &At<Table<file::App>>) -> Resolution<AppKind> {
+fn asgi(context: &Context<'_>, typed: &At<file::App>) -> Resolution<AppKind> {
     let module_typed = required(&typed.module, &typed.span, "module", "\"chat:application\"")?;
     Ok(AppKind::Asgi {
         module: module(module_typed)?,
@@ -295,7 +291,7 @@ fn lib(context: &Context<'_>, typed: &file::App) -> Resolution<Vec<PathBuf>> {
     at.items().iter().map(dir).collect()
 }
 
-fn python(context: &Context<'_>, typed: &At<Table<file::App>>) -> Resolution<Option<PathBuf>> {
+fn python(context: &Context<'_>, typed: &At<file::App>) -> Resolution<Option<PathBuf>> {
     typed.python.as_ref().map(|at| interpreter(context, typed, at)).transpose()
 }
 
@@ -392,8 +388,7 @@ fn workers(typed: &At<file::Workers>) -> Resolution<Workers> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::file::File;
-    use crate::merge::AllFilled;
+    use crate::outside::Outside;
     use crate::plan::{AppProtocol, HostField, Listening};
     use crate::source::Sources;
 
@@ -401,11 +396,12 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         std::fs::create_dir(base.path().join("shop")).unwrap();
         std::fs::write(base.path().join("shop/app.psgi"), "").unwrap();
-        let file: File = toml::from_str(&format!("[app.x]\n{text}")).unwrap();
-        let sources = Sources::one("x", text, base.path());
-        let filled = AllFilled::default();
-        let app = app(&Context::new(&sources, &filled), "x", &file.app["x"]);
-        app.map_err(|problem| crate::ConfError::elsewhere(problem).plain())
+        let sources = Sources::one("x", &format!("[app.x]\n{text}"), base.path());
+        let plain = |problems| crate::ConfError::in_sources(&sources, problems).plain();
+        let whole = crate::whole::read(&sources, &mut Outside::default()).map_err(plain)?;
+        let app = app(&Context::new(&sources, &whole.filled), "x", &whole.file.app["x"]);
+        let app = app.map_err(|problem| plain(vec![problem]))?;
+        if whole.problems.is_empty() { Ok(app) } else { Err(plain(whole.problems)) }
     }
 
     fn refused(text: &str, with: &str) {

@@ -10,14 +10,14 @@ use super::upstream::{Keys as Servers, of_route};
 use super::value::{optional_time_above_zero, size, size_or_unlimited, text, variables, within};
 use super::{Context, Resolution};
 use crate::error::Problem;
-use crate::file::{self, At, File, OneOrMany, Size, Table, Time};
+use crate::file::{self, At, File, OneOrMany, Size, Time};
 use crate::plan::{AppServer, Fastcgi, Multiplex, Scheme, ServerProtocol, Upstream};
 
 /// Checks `fastcgi` and adds the defaults. `root` is required if `mount` is missing.
 pub(super) fn fastcgi(
     context: &Context<'_>,
     file: &File,
-    typed: &At<Table<file::Fastcgi>>,
+    typed: &At<file::Fastcgi>,
 ) -> Resolution<Fastcgi> {
     let keys = Servers::of(&typed.to, &typed.max_connections);
     let upstream = of_route(context, file, Scheme::Fastcgi, &typed.span, &keys)?;
@@ -58,11 +58,7 @@ pub(super) fn fastcgi(
         keep_conn: typed.keep_conn.unwrap_or(true),
         max_output: size_or_unlimited(&typed.max_output)?.unwrap_or(u64::MAX),
         reply_timeout: optional_time_above_zero(&typed.reply_timeout)?,
-        multiplex: match typed.multiplex {
-            Some(file::Multiplex::On) => Multiplex::On,
-            Some(file::Multiplex::Auto) => Multiplex::Auto,
-            Some(file::Multiplex::Off) | None => Multiplex::Off,
-        },
+        multiplex: typed.multiplex.unwrap_or_default(),
         max_streams: match &typed.max_streams {
             Some(at) => within(at, 1..=10_000)?,
             None => 64,
@@ -124,7 +120,7 @@ pub(super) fn script_ends(
 
 /// Checks that the keys about multiplexing are given only together with `multiplex`.
 fn multiplexes(typed: &file::Fastcgi) -> Resolution<()> {
-    let multiplexes = matches!(typed.multiplex, Some(file::Multiplex::On | file::Multiplex::Auto));
+    let multiplexes = typed.multiplex.is_some_and(|at| at != Multiplex::Off);
     let spans = [
         ("max_streams", typed.max_streams.as_ref().map(|at| &at.span)),
         ("max_buffered", typed.max_buffered.as_ref().map(|at| &at.span)),
@@ -141,10 +137,10 @@ fn multiplexes(typed: &file::Fastcgi) -> Resolution<()> {
 pub(super) fn scgi(
     context: &Context<'_>,
     file: &File,
-    typed: &At<Table<file::Scgi>>,
+    typed: &At<file::Scgi>,
 ) -> Resolution<AppServer> {
     let file::Scgi { to, root, mount, params, max_output, reply_timeout, max_connections } =
-        &*typed.value;
+        &typed.value;
     let servers = Servers::of(to, max_connections);
     let upstream = of_route(context, file, Scheme::Scgi, &typed.span, &servers)?;
     let keys = Keys { root, mount, params, max_output, reply_timeout };
@@ -154,7 +150,7 @@ pub(super) fn scgi(
 pub(super) fn uwsgi(
     context: &Context<'_>,
     file: &File,
-    typed: &At<Table<file::Uwsgi>>,
+    typed: &At<file::Uwsgi>,
 ) -> Resolution<AppServer> {
     let file::Uwsgi {
         to,
@@ -166,7 +162,7 @@ pub(super) fn uwsgi(
         max_connections,
         modifier1,
         modifier2,
-    } = &*typed.value;
+    } = &typed.value;
     let servers = Servers::of(to, max_connections);
     let upstream = of_route(context, file, Scheme::Uwsgi, &typed.span, &servers)?;
     let keys = Keys { root, mount, params, max_output, reply_timeout };

@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use super::Resolution;
 use crate::error::Problem;
-use crate::file::{self, AppProtocol, Kind, Range as Processes, Workers};
+use crate::file::{self, Kind, Range as Processes, Workers};
+use crate::plan::AppProtocol;
 
 /// Returns the problem for a key that has no effect together with other keys.
 pub(super) fn no_effect(span: &Range<usize>, key: &str, why: &str, help: &str) -> Problem {

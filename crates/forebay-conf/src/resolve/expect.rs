@@ -4,7 +4,7 @@ use super::Resolution;
 use super::value::method;
 use super::value::text;
 use crate::error::Problem;
-use crate::file::{self, ANSWERS, At, Table};
+use crate::file::{self, ANSWERS, At};
 use crate::plan::{Action, Expectation, ExpectedAnswer, Route};
 use crate::suggest;
 
@@ -14,7 +14,7 @@ const FORM: &str = "write \"[METHOD] PATH -> ANSWER\", such as \"GET /old -> 301
 
 /// Returns the tests of a site. The routes and applications that they name must exist.
 pub(super) fn expectations(
-    typed: &At<Table<file::Site>>,
+    typed: &At<file::Site>,
     routes: &[Route],
 ) -> Resolution<Vec<Expectation>> {
     let lines = typed.expect.as_ref().map(At::items).unwrap_or_default();

@@ -3,24 +3,19 @@
 use super::effect::no_effect;
 use super::reply::media_pattern;
 use super::template::{Known, template};
-use super::value::{required, size};
+use super::value::required;
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, BoolOr};
 use crate::plan::{
-    Action, Filters, MediaPattern, Replace, ReplaceEscape, RequestChange, RequestField, Ssi,
-    Template, has_script, is_plain,
+    Action, Filters, MediaPattern, Replace, ReplaceEscape, RequestChange, RequestField, Template,
+    has_script, is_plain,
 };
 
 /// The largest number of texts.
 const MOST_TEXTS: usize = 64;
 /// The largest length of a text. The filter holds back at most this many bytes of a reply.
 const LONGEST_TEXT: usize = 1024;
-
-/// Default of `max_size`.
-const PAGE: u64 = 4 * 1024 * 1024;
-/// The largest accepted `max_size`. Forebay keeps each page in memory while it changes the page.
-const LARGEST_PAGE: u64 = 64 * 1024 * 1024;
 
 /// Resolves `replace` and `ssi`, which change the bodies of replies. Adds to `fields` the removal
 /// of request fields such as `Accept-Encoding`, so that the body can be changed.
@@ -45,10 +40,9 @@ pub(super) fn filters(
         }
     };
     let ssi = match &typed.ssi {
-        None | Some(At { value: BoolOr::Bool(false), .. }) => None,
+        None | Some(At { value: None, .. }) => None,
         Some(at) if !has_pages(context, "ssi", at, action)? => None,
-        Some(At { value: BoolOr::Bool(true), .. }) => Some(ssi(&file::Ssi::default())?),
-        Some(At { value: BoolOr::Table(table), .. }) => Some(ssi(table)?),
+        Some(at) => at.value.clone(),
     };
     let filters = Filters { replace, ssi };
     let mut remove = |name: &str| {
@@ -123,19 +117,6 @@ fn replace(at: &At<&file::Replace>, known: Known<'_>) -> Resolution<Replace> {
         }
         _ => Ok(replace),
     }
-}
-
-fn ssi(table: &file::Ssi) -> Resolution<Ssi> {
-    let max_size = size(&table.max_size)?.unwrap_or(PAGE);
-    if let Some(at) = table.max_size.as_ref().filter(|_| max_size > LARGEST_PAGE) {
-        return Err(Problem::new(&at.span, "pages this large do not fit into memory")
-            .help("the most is \"64M\""));
-    }
-    Ok(Ssi {
-        types: types(&table.types)?.into_iter().map(|(_, pattern)| pattern).collect(),
-        max_size: usize::try_from(max_size).unwrap_or(usize::MAX),
-        last_modified: table.last_modified.unwrap_or(false),
-    })
 }
 
 fn check_text(text: &str, to: &At<String>) -> Resolution<()> {

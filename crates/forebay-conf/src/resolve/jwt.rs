@@ -9,7 +9,7 @@ use super::upstream::{Keys, of_route};
 use super::value::{is_token, text, time, time_above_zero};
 use super::{Context, Resolution, path};
 use crate::error::Problem;
-use crate::file::{self, At, File, OneOrMany, Table, TextOr, Time};
+use crate::file::{self, At, File, OneOrMany, TextOr, Time};
 use crate::plan::{
     Address, Backend, HostField, Jwt, JwtKeys, KeyUrl, PUBLIC_ALGORITHMS, Proxy, Redirects,
     SECRET_ALGORITHMS, Scheme, Secret, TokenSource,
@@ -26,11 +26,7 @@ const SHORTEST_REFRESH: Duration = Duration::from_secs(30);
 /// The shortest secret in bytes: the output of SHA-256 (RFC 7518 section 3.2).
 const SHORTEST_SECRET: usize = 32;
 
-pub(super) fn jwt(
-    context: &Context<'_>,
-    file: &File,
-    typed: &At<Table<file::Jwt>>,
-) -> Resolution<Jwt> {
+pub(super) fn jwt(context: &Context<'_>, file: &File, typed: &At<file::Jwt>) -> Resolution<Jwt> {
     let keys = keys(context, file, typed)?;
     if let (Some(at), false) = (&typed.refresh, matches!(keys, JwtKeys::Url(_))) {
         let help = "give a URL in `jwks`, or leave it out";
@@ -56,7 +52,7 @@ pub(super) fn jwt(
     })
 }
 
-fn keys(context: &Context<'_>, whole: &File, typed: &At<Table<file::Jwt>>) -> Resolution<JwtKeys> {
+fn keys(context: &Context<'_>, whole: &File, typed: &At<file::Jwt>) -> Resolution<JwtKeys> {
     match (&typed.key, &typed.secret, &typed.jwks) {
         (Some(file), None, None) => path::file(context, file).map(JwtKeys::Pem),
         (None, Some(at), None) => secret(at).map(JwtKeys::Secret),
@@ -158,7 +154,7 @@ fn algorithms(typed: &Option<At<OneOrMany<String>>>, is_secret: bool) -> Resolut
 
 /// Returns the part of a request that contains the token: a field, by default `Authorization`, or a
 /// cookie.
-fn source(typed: &At<Table<file::Jwt>>) -> Resolution<TokenSource> {
+fn source(typed: &At<file::Jwt>) -> Resolution<TokenSource> {
     let at = match (&typed.header, &typed.cookie) {
         (Some(_), Some(cookie)) => {
             return Err(Problem::new(&cookie.span, "`cookie` has no effect beside `header`")

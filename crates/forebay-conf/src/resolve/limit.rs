@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::Resolution;
 use super::template::{Known, shared_key, template};
-use super::value::{optional_time_above_zero, required, size, text, within};
+use super::value::{required, text, within};
 use crate::duration::parse_duration;
 use crate::error::Problem;
-use crate::file::{self, At, OneOrMany, SizeText, Table, TextOr};
-use crate::plan::{BandwidthLimit, ConcurrencyLimit, RateLimit, RouteTimeouts};
+use crate::file::{self, At, OneOrMany};
+use crate::plan::{ConcurrencyLimit, RateLimit};
 
 /// The longest time that a request may wait with `delay`.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
@@ -17,7 +17,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 const LONGEST_PERIOD: Duration = Duration::from_secs(30 * 24 * 3600);
 
 pub(super) fn rate_limits(
-    typed: &Option<At<OneOrMany<Table<file::RateLimit>>>>,
+    typed: &Option<At<OneOrMany<file::RateLimit>>>,
     known: Known<'_>,
 ) -> Resolution<Vec<RateLimit>> {
     let items = typed.as_ref().map(At::items).unwrap_or_default();
@@ -26,7 +26,7 @@ pub(super) fn rate_limits(
 
 /// Checks one rate limit. By default, the limit counts requests by client address, and `burst` is
 /// one less than the number of requests in the rate: 9 for "10/s".
-fn rate_limit(typed: &At<&Table<file::RateLimit>>, known: Known<'_>) -> Resolution<RateLimit> {
+fn rate_limit(typed: &At<&file::RateLimit>, known: Known<'_>) -> Resolution<RateLimit> {
     let rate = required(&typed.rate, &typed.span, "rate", "\"10/s\"")?;
     let (requests, period) = parse_rate(rate)?;
     let key = match &typed.key {
@@ -48,10 +48,10 @@ fn rate_limit(typed: &At<&Table<file::RateLimit>>, known: Known<'_>) -> Resoluti
 }
 
 pub(super) fn concurrency_limits(
-    typed: &Option<At<OneOrMany<Table<file::ConcurrencyLimit>>>>,
+    typed: &Option<At<OneOrMany<file::ConcurrencyLimit>>>,
     known: Known<'_>,
 ) -> Resolution<Vec<ConcurrencyLimit>> {
-    let limit = |at: &At<&Table<file::ConcurrencyLimit>>| {
+    let limit = |at: &At<&file::ConcurrencyLimit>| {
         let key = match &at.key {
             Some(key) => shared_key(key, known)?,
             None => template("{client}", at, known)?,
@@ -87,35 +87,4 @@ pub(super) fn parse_rate(typed: &At<String>) -> Resolution<(u32, Duration)> {
         return Err(wrong("the time of a rate is above zero and at most 30 days".to_owned()));
     }
     Ok((requests, period))
-}
-
-pub(super) fn route_timeouts(
-    typed: &Option<At<Table<file::RouteTimeouts>>>,
-) -> Resolution<RouteTimeouts> {
-    let Some(typed) = typed else { return Ok(RouteTimeouts::default()) };
-    Ok(RouteTimeouts {
-        body_idle: optional_time_above_zero(&typed.body_idle)?,
-        write: optional_time_above_zero(&typed.write)?,
-    })
-}
-
-pub(super) fn bandwidth_limit(
-    typed: &At<TextOr<file::BandwidthLimit>>,
-) -> Resolution<BandwidthLimit> {
-    let short;
-    let table = match &typed.value {
-        TextOr::Text(rate) => {
-            let rate = Some(typed.with(SizeText(rate.clone())));
-            short = file::BandwidthLimit { rate, after: None };
-            &short
-        }
-        TextOr::Table(table) => table,
-    };
-    let rate_at = required(&table.rate, &typed.span, "rate", "\"100k\"")?;
-    let rate = size(&table.rate)?.unwrap_or_default();
-    if rate == 0 {
-        return Err(Problem::new(&rate_at.span, "at this speed no reply would end")
-            .help("give the bytes per second, such as \"100k\", or leave the limit out"));
-    }
-    Ok(BandwidthLimit { rate, after: size(&table.after)?.unwrap_or_default() })
 }

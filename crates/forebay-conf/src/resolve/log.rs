@@ -7,26 +7,16 @@ use std::time::Duration;
 use super::effect::no_effect;
 use super::path::{in_directory, socket};
 use super::tls::backend_tls;
-use super::value::{
-    host_and_port, is_token, no_control, optional_time, size, text, time_above_zero, within,
-};
+use super::value::{host_and_port, is_token, no_control, text, time_above_zero};
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, File, TextOr};
 use crate::plan::{
-    AccessLog, BackendTls, Collector, ErrorFormat, Format, Level, Log, LogFile, LogSender,
-    LogService, LogValue, Metrics, Rotation, TraceClients, Traces,
+    AccessLog, BackendTls, Collector, Format, Log, LogFile, LogSender, LogService, LogValue,
+    Metrics, Rotation, Traces,
 };
 use crate::suggest;
 
-/// The smallest accepted `size`, in bytes.
-const LEAST_SIZE: u64 = 1024;
-/// The shortest accepted `age`.
-const LEAST_AGE: Duration = Duration::from_secs(60);
-/// The number of old files that are kept by default.
-const KEEP: usize = 7;
-/// The largest accepted `keep`.
-const MOST_KEPT: usize = 1000;
 /// The value of `per_million` that selects all requests.
 const MILLION: f64 = 1e6;
 /// The path of OTLP over HTTP.
@@ -91,16 +81,8 @@ pub(super) fn log(context: &Context<'_>, file: &File) -> Resolution<Log> {
             }
         },
     };
-    let level = typed.level.as_ref().map_or_else(Level::default, |at| match at.value {
-        file::Level::Error => Level::Error,
-        file::Level::Warn => Level::Warn,
-        file::Level::Info => Level::Info,
-        file::Level::Debug => Level::Debug,
-    });
-    let error_format = match typed.error_format.as_ref().map(|at| at.value) {
-        Some(file::ErrorFormat::Json) => ErrorFormat::Json,
-        Some(file::ErrorFormat::Text) | None => ErrorFormat::Text,
-    };
+    let level = typed.level.as_ref().map(|at| at.value).unwrap_or_default();
+    let error_format = typed.error_format.as_ref().map(|at| at.value).unwrap_or_default();
     let (traces, metrics) = (traces(context, &file.traces)?, metrics(context, &file.metrics)?);
     let (sender, others) = (sender(typed)?, Vec::new());
     Ok(Log { access, format, rotate, error, sender, traces, metrics, level, error_format, others })
@@ -144,11 +126,7 @@ fn traces(context: &Context<'_>, typed: &file::Traces) -> Resolution<Option<Trac
         return without_collector(sample.or(accept).or(query), TypedCollector::from(typed));
     };
     let collector = collector(context, to, TRACES_PATH, TypedCollector::from(typed))?;
-    let accept = match typed.accept.as_ref().map(|at| at.value) {
-        Some(file::TraceClients::All) => TraceClients::All,
-        Some(file::TraceClients::None) => TraceClients::None,
-        Some(file::TraceClients::Trusted) | None => TraceClients::Trusted,
-    };
+    let accept = typed.accept.as_ref().map(|at| at.value).unwrap_or_default();
     let per_million = typed.sample.as_ref().map_or(Ok(MILLION as u32), per_million)?;
     let query = typed.query.as_ref().is_some_and(|at| at.value);
     Ok(Some(Traces { collector, per_million, accept, query }))
@@ -172,7 +150,7 @@ fn metrics(context: &Context<'_>, typed: &file::Metrics) -> Resolution<Option<Me
 /// The keys that `[traces]` and `[metrics]` share.
 struct TypedCollector<'a> {
     headers: &'a BTreeMap<String, At<String>>,
-    tls: &'a Option<At<file::Table<file::BackendTls>>>,
+    tls: &'a Option<At<file::BackendTls>>,
     service: &'a Option<At<String>>,
 }
 
@@ -313,33 +291,15 @@ fn service(context: &Context<'_>, typed: &At<String>) -> Resolution<Option<LogSe
 /// the log is not rotated.
 fn rotation(
     access: &AccessLog,
-    typed: Option<&At<file::Table<file::Rotate>>>,
-    inherited: Option<&At<file::Table<file::Rotate>>>,
+    typed: Option<&At<Rotation>>,
+    inherited: Option<&At<Rotation>>,
 ) -> Resolution<Option<Rotation>> {
     let is_file = matches!(access, AccessLog::Path(_));
     if let Some(at) = typed.filter(|_| !is_file) {
         let help = "only a log with the path of a file is rotated";
         return Err(no_effect(&at.span, "rotate", "on this log", help));
     }
-    let Some(at) = typed.or(inherited).filter(|_| is_file) else { return Ok(None) };
-    let table = &at.value;
-    let (bytes, age) = (size(&table.size)?, optional_time(&table.age)?);
-    if let (Some(typed), Some(bytes)) = (&table.size, bytes) {
-        within(&typed.with(bytes), LEAST_SIZE..=1 << 50)?;
-    }
-    if let (Some(typed), Some(age)) = (&table.age, age)
-        && age < LEAST_AGE
-    {
-        let problem = Problem::new(&typed.span, "this age is too short");
-        return Err(problem.help("the least is \"1m\""));
-    }
-    if bytes.is_none() && age.is_none() {
-        let problem = Problem::new(&at.span, "`rotate` needs `size` or `age`");
-        return Err(problem.help("write rotate = { size = \"100MB\" } or { age = \"1d\" }"));
-    }
-    let keep = table.keep.as_ref().map_or(Ok(KEEP), |at| within(at, 1..=MOST_KEPT))?;
-    let compress = table.compress.as_ref().is_none_or(|at| at.value);
-    Ok(Some(Rotation { size: bytes, age, keep, compress }))
+    Ok(typed.or(inherited).filter(|_| is_file).map(|at| at.value))
 }
 
 fn access(context: &Context<'_>, typed: &At<String>) -> Resolution<AccessLog> {

@@ -5,7 +5,7 @@ use super::path::{directory, file as existing_file};
 use super::value::text;
 use super::{Context, Resolution};
 use crate::error::Problem;
-use crate::file::{self, At, OneOrMany, Table};
+use crate::file::{self, At, OneOrMany};
 use crate::plan::AppKind;
 use crate::suggest;
 
@@ -14,7 +14,7 @@ const OPTIONS: [&str; 5] =
     ["GlobalRequest", "SetupEnv", "ParseHeaders", "MergeHandlers", "Autoload"];
 const SWITCHES: [&str; 5] = ["-T", "-t", "-w", "-W", "-X"];
 
-pub(super) fn mod_perl(context: &Context<'_>, typed: &At<Table<file::App>>) -> Resolution<AppKind> {
+pub(super) fn mod_perl(context: &Context<'_>, typed: &At<file::App>) -> Resolution<AppKind> {
     let root = match typed.root.as_ref().or(typed.dir.as_ref()) {
         Some(dir) => directory(context, dir)?,
         None => context.base(&typed.span).to_owned(),

@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use super::value::text;
 use super::{Context, Resolution};
 use crate::error::{Problem, reason};
-use crate::file::{self, At, Table};
+use crate::file::{self, At};
 use crate::files::{self, Kind};
 use crate::suggest;
 
@@ -65,7 +65,7 @@ fn existing_file(
 /// `dir`; if nothing is there, at the directory of the configuration file, where other paths start.
 pub(super) fn program_path(
     context: &Context<'_>,
-    app: &At<Table<file::App>>,
+    app: &At<file::App>,
     typed: &At<String>,
 ) -> Resolution<PathBuf> {
     let base = path(context, typed)?;
@@ -81,7 +81,7 @@ pub(super) fn program_path(
 /// its virtual environment by the directory of the link.
 pub(super) fn interpreter(
     context: &Context<'_>,
-    app: &At<Table<file::App>>,
+    app: &At<file::App>,
     typed: &At<String>,
 ) -> Resolution<PathBuf> {
     existing_file(context, typed, program_path(context, app, typed)?)

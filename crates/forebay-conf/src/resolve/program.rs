@@ -7,15 +7,14 @@ use std::path::{Path, PathBuf};
 use super::app_server::{PHP, prefix, script_ends};
 use super::effect::no_effect;
 use super::path::{directory, program_path};
-use super::proxy::host_field;
 use super::upstream::sticky_cookie;
-use super::value::{optional_time_above_zero, required, size, text, within};
+use super::value::{required, size, text, within};
 use super::{Context, Resolution};
 use crate::error::Problem;
-use crate::file::{self, At, Kind, Table};
-use crate::plan::{AppKind, AppProtocol, CgroupLimits, HostField, Listening, ProcessLimits};
+use crate::file::{self, At, Kind};
+use crate::plan::{AppKind, AppProtocol, HostField, Listening};
 
-pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Resolution<AppKind> {
+pub(super) fn program(context: &Context<'_>, typed: &At<file::App>) -> Resolution<AppKind> {
     let span = &typed.span;
     let run_typed = required(&typed.run, span, "run", "[\"PROGRAM\", \"ARGUMENT\"]")?;
     let mut run = command(run_typed)?;
@@ -26,14 +25,7 @@ pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Re
     {
         *program = program_path(context, typed, first)?.to_string_lossy().into_owned();
     }
-    let speaks = match required(&typed.speaks, span, "speaks", "\"http\"")?.value {
-        file::AppProtocol::Http => AppProtocol::Http,
-        file::AppProtocol::H2c => AppProtocol::H2c,
-        file::AppProtocol::Fastcgi => AppProtocol::Fastcgi,
-        file::AppProtocol::Scgi => AppProtocol::Scgi,
-        file::AppProtocol::Uwsgi => AppProtocol::Uwsgi,
-        file::AppProtocol::Ajp => AppProtocol::Ajp,
-    };
+    let speaks = required(&typed.speaks, span, "speaks", "\"http\"")?.value;
     let listen = listening(typed, &run, &run_typed.span)?;
     let secret = match &typed.secret {
         Some(at) if speaks != AppProtocol::Ajp => {
@@ -118,7 +110,7 @@ const WAR: &str = include_str!("../../../../hosts/war.sh");
 /// where to listen.
 pub(super) fn ready(
     context: &Context<'_>,
-    typed: &At<Table<file::App>>,
+    typed: &At<file::App>,
     runs: &[&str],
 ) -> Resolution<AppKind> {
     let is_java = runs[0] == "java";
@@ -243,7 +235,7 @@ fn host(typed: &file::App, speaks: AppProtocol) -> Resolution<HostField> {
             Err(Problem::new(&at.span, message)
                 .help("leave it out: the program gets the client's in HTTP_HOST"))
         }
-        host => Ok(host_field(host.as_ref().map(|at| at.value))),
+        host => Ok(host.as_ref().map(|at| at.value).unwrap_or_default()),
     }
 }
 
@@ -264,17 +256,15 @@ fn listening(typed: &file::App, run: &[String], span: &Range<usize>) -> Resoluti
             Err(Problem::new(span, "`run` and `env` have both {socket} and {port}")
                 .help("keep one of them, or say which one it listens on: listen = \"socket\""))
         }
-        (None, true, false) | (Some(file::Listening::Socket), true, _) => Ok(Listening::Socket),
-        (None, false, true) | (Some(file::Listening::Port), _, true) => Ok(Listening::Port),
+        (None, true, false) | (Some(Listening::Socket), true, _) => Ok(Listening::Socket),
+        (None, false, true) | (Some(Listening::Port), _, true) => Ok(Listening::Port),
         (None, false, false) => Err(needs(
             "{socket} or {port}",
             "; or let Forebay open the socket: listen = \"inherit\" or \"stdin\"",
         )),
-        (Some(file::Listening::Socket), false, _) => Err(needs("{socket}", "")),
-        (Some(file::Listening::Port), _, false) => Err(needs("{port}", "")),
-        (Some(file::Listening::Inherit), ..) => Ok(Listening::Inherit),
-        (Some(file::Listening::InheritPort), ..) => Ok(Listening::InheritPort),
-        (Some(file::Listening::Stdin), ..) => Ok(Listening::Stdin),
+        (Some(Listening::Socket), false, _) => Err(needs("{socket}", "")),
+        (Some(Listening::Port), _, false) => Err(needs("{port}", "")),
+        (Some(listening), ..) => Ok(listening),
     }
 }
 
@@ -297,9 +287,6 @@ fn command(typed: &At<Vec<At<String>>>) -> Resolution<Vec<String>> {
 /// served a request.
 pub(super) const LEAST_MEMORY: u64 = 1024 * 1024;
 
-/// The smallest accepted address space in bytes. With less, no program could start.
-const LEAST_SPACE: u64 = 16 * 1024 * 1024;
-
 /// The largest number of watched paths.
 const MOST_WATCHED: usize = 100;
 
@@ -308,32 +295,6 @@ pub(super) fn watch(dir: &Path, typed: &file::App) -> Resolution<Vec<PathBuf>> {
     let items = at.items();
     within(&at.with(items.len()), 1..=MOST_WATCHED)?;
     items.iter().map(|item| Ok(dir.join(text(item)?))).collect()
-}
-
-pub(super) fn limits(typed: &file::AppLimits) -> Resolution<ProcessLimits> {
-    let number = |typed: &Option<At<u64>>, least: u64| match typed {
-        Some(at) => within(at, least..=i64::MAX as u64).map(Some),
-        None => Ok(None),
-    };
-    Ok(ProcessLimits {
-        open_files: number(&typed.open_files, 16)?,
-        memory: at_least(&typed.memory, LEAST_SPACE)?,
-        cpu_time: optional_time_above_zero(&typed.cpu_time)?.map(|time| time.as_secs().max(1)),
-        processes: number(&typed.processes, 1)?,
-        core: size(&typed.core)?,
-    })
-}
-
-pub(super) fn cgroup(typed: &file::Cgroup) -> Resolution<CgroupLimits> {
-    let number = |typed: &Option<At<u64>>, range| match typed {
-        Some(at) => within(at, range).map(Some),
-        None => Ok(None),
-    };
-    Ok(CgroupLimits {
-        memory: at_least(&typed.memory, LEAST_MEMORY)?,
-        cpu_percent: number(&typed.cpu_percent, 1..=1_000_000)?,
-        processes: number(&typed.processes, 1..=4_000_000)?,
-    })
 }
 
 /// Returns the largest number of CGI processes at the same time.

@@ -9,10 +9,8 @@ use super::upstream::{Keys, of_route};
 use super::value::{optional_time_above_zero, required, size, text, time_above_zero, within};
 use super::{Context, Resolution};
 use crate::error::Problem;
-use crate::file::{self, At, File, OneOrMany, Size, Table, TextOr};
-use crate::plan::{
-    Ajp, AjpFront, HostField, Listen, Mirror, Ping, Proxy, Redirects, Scheme, Secret,
-};
+use crate::file::{self, At, File, OneOrMany, Size, TextOr};
+use crate::plan::{Ajp, AjpFront, Listen, Mirror, Proxy, Redirects, Scheme, Secret};
 
 /// Checks `proxy` and adds the defaults.
 pub(super) fn proxy(
@@ -34,23 +32,13 @@ pub(super) fn proxy(
     };
     Ok(Proxy {
         upstream: of_route(context, file, Scheme::Http, &typed.span, &table.into())?,
-        host: host_field(table.host),
+        host: table.host.unwrap_or_default(),
         strip_prefix: strip_prefix(&table.strip_prefix)?,
         decodes_path: table.decode_path.unwrap_or_default(),
-        redirect: match table.redirect {
-            Some(file::Redirects::Off) => Redirects::Off,
-            Some(file::Redirects::Rewrite) | None => Redirects::Rewrite,
-        },
+        redirect: table.redirect.unwrap_or_default(),
         reply_timeout: optional_time_above_zero(&table.reply_timeout)?,
         tunnel_idle: optional_time_above_zero(&table.tunnel_idle)?,
     })
-}
-
-pub(super) fn host_field(typed: Option<file::HostField>) -> HostField {
-    match typed {
-        Some(file::HostField::Backend) => HostField::Backend,
-        Some(file::HostField::Client) | None => HostField::Client,
-    }
 }
 
 pub(super) fn strip_prefix(typed: &Option<At<String>>) -> Resolution<Option<String>> {
@@ -86,11 +74,7 @@ pub(super) fn ajp(
         upstream: of_route(context, file, Scheme::Ajp, &typed.span, &table.into())?,
         secret: secret(&table.secret)?,
         packet_size: packet_size(&table.packet_size, "packetSize of Tomcat's connector")?,
-        ping: match table.ping {
-            Some(file::Ping::Connect) => Ping::Connect,
-            Some(file::Ping::Always) => Ping::Always,
-            Some(file::Ping::Off) | None => Ping::Off,
-        },
+        ping: table.ping.unwrap_or_default(),
         reply_timeout: optional_time_above_zero(&table.reply_timeout)?,
     })
 }
@@ -102,7 +86,7 @@ pub(super) type AjpFronts = HashMap<Listen, (AjpFront, Range<usize>)>;
 /// listener. A listener does not know the site until it has read the request, so all sites of a
 /// listener must have the same requirements.
 pub(super) fn front(
-    site: &At<Table<file::Site>>,
+    site: &At<file::Site>,
     listen: &[Listen],
     ajp_fronts: &mut AjpFronts,
 ) -> Resolution<Option<AjpFront>> {
@@ -203,7 +187,7 @@ pub(super) fn mirror(
     Ok(Mirror {
         proxy: Proxy {
             upstream,
-            host: host_field(table.host),
+            host: table.host.unwrap_or_default(),
             redirect: Redirects::Off,
             strip_prefix: None,
             decodes_path: false,

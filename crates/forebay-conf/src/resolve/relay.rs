@@ -13,7 +13,7 @@ use super::upstream::{Keys, of_route};
 use super::value::optional_time_above_zero;
 use super::{Context, MOST_PROBLEMS, Resolution, keep};
 use crate::error::Problem;
-use crate::file::{self, At, File, OneOrMany, Table};
+use crate::file::{self, At, File, OneOrMany};
 use crate::plan::{
     Access, Address, Clients, HostPattern, Listen, NetworkList, Relay, Scheme, Site, Upstream,
 };
@@ -41,7 +41,7 @@ pub(super) fn relays(
     relays
 }
 
-fn relay(context: &Context<'_>, file: &File, typed: &At<Table<file::Relay>>) -> Resolution<Relay> {
+fn relay(context: &Context<'_>, file: &File, typed: &At<file::Relay>) -> Resolution<Relay> {
     let listen = listen(context, typed)?;
     let sni = names(typed)?;
     let tls = typed.tls.as_ref().map(|at| stream_tls(context, at, &sni)).transpose()?;
@@ -52,7 +52,7 @@ fn relay(context: &Context<'_>, file: &File, typed: &At<Table<file::Relay>>) -> 
     }
     let items = typed.trusted_proxies.as_ref().map(At::items).unwrap_or_default();
     let (trusted_proxies, proxy_lists) = proxies(context, &items)?;
-    let keys = Keys::from(&***typed);
+    let keys = Keys::from(&**typed);
     let upstream = of_route(context, file, Scheme::Stream, &typed.span, &keys)?;
     if listen.iter().any(Listen::is_udp) {
         fits_udp(typed, &listen, &upstream)?;
@@ -76,7 +76,7 @@ fn relay(context: &Context<'_>, file: &File, typed: &At<Table<file::Relay>>) -> 
     })
 }
 
-fn listen(context: &Context<'_>, typed: &At<Table<file::Relay>>) -> Resolution<Vec<Listen>> {
+fn listen(context: &Context<'_>, typed: &At<file::Relay>) -> Resolution<Vec<Listen>> {
     let items = typed.listen.as_ref().map(At::items).unwrap_or_default();
     if items.is_empty() {
         return Err(Problem::new(&typed.span, "this stream listens nowhere")
@@ -102,11 +102,7 @@ fn listen(context: &Context<'_>, typed: &At<Table<file::Relay>>) -> Resolution<V
 }
 
 /// Checks that the keys and servers of a stream with a UDP listener are possible over UDP.
-fn fits_udp(
-    typed: &At<Table<file::Relay>>,
-    listen: &[Listen],
-    upstream: &Upstream,
-) -> Resolution<()> {
+fn fits_udp(typed: &At<file::Relay>, listen: &[Listen], upstream: &Upstream) -> Resolution<()> {
     let tcp_only = [
         ("sni", typed.sni.as_ref().map(|at| &at.span)),
         ("tls", typed.tls.as_ref().map(|at| &at.span)),
@@ -141,7 +137,7 @@ fn fits_udp(
     }
 }
 
-fn names(typed: &At<Table<file::Relay>>) -> Resolution<Vec<HostPattern>> {
+fn names(typed: &At<file::Relay>) -> Resolution<Vec<HostPattern>> {
     let Some(at) = &typed.sni else { return Ok(vec![HostPattern::Any]) };
     if at.items().is_empty() {
         return Err(Problem::new(&at.span, "this list is empty")
@@ -183,12 +179,7 @@ struct Listeners {
 type Proxies = (Vec<Clients>, Vec<Arc<NetworkList>>);
 
 impl Listeners {
-    fn claim(
-        &mut self,
-        relay: &Relay,
-        typed: &At<Table<file::Relay>>,
-        sites: &[Site],
-    ) -> Resolution<()> {
+    fn claim(&mut self, relay: &Relay, typed: &At<file::Relay>, sites: &[Site]) -> Resolution<()> {
         let span = typed.listen.as_ref().map_or(&typed.span, |at| &at.span);
         for listen in &relay.listen {
             let is_any_port = matches!(
@@ -226,7 +217,7 @@ impl Listeners {
         &mut self,
         listen: &Listen,
         relay: &Relay,
-        typed: &At<Table<file::Relay>>,
+        typed: &At<file::Relay>,
     ) -> Resolution<()> {
         let span = typed.trusted_proxies.as_ref().map_or(&typed.span, |at| &at.span);
         let all = (relay.trusted_proxies.clone(), relay.proxy_lists.clone());

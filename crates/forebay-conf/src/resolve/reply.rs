@@ -443,7 +443,7 @@ pub(super) fn maintenance(
 
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 
-pub(super) fn cors(typed: &Option<At<crate::file::Table<file::Cors>>>) -> Resolution<Option<Cors>> {
+pub(super) fn cors(typed: &Option<At<crate::file::Cors>>) -> Resolution<Option<Cors>> {
     let Some(at) = typed else { return Ok(None) };
     let origins = required(&at.origins, &at.span, "origins", "[\"https://app.example.org\"]")?;
     let items = origins.items();

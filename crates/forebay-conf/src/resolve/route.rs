@@ -10,7 +10,7 @@ use super::action::action;
 use super::effect::no_effect;
 use super::filter::filters;
 use super::jwt::jwt as jwt_of;
-use super::limit::{bandwidth_limit, concurrency_limits, rate_limits, route_timeouts};
+use super::limit::{concurrency_limits, rate_limits};
 use super::log::log_file;
 use super::media::charset;
 use super::path::{self, directory};
@@ -26,10 +26,11 @@ use super::value::{method, no_control, optional_time, required, size_or_unlimite
 use super::when::{path_regex, when};
 use super::{Context, Resolution};
 use crate::error::Problem;
-use crate::file::{self, AppProtocol, At, BoolOr, File, Kind, Table};
+use crate::file::{self, At, BoolOr, File, Kind};
 use crate::plan::{
-    Access, Action, BasicAuth, DigestAuth, ErrorPages, Fingerprint, LogFile, Maintenance, Matcher,
-    OnAbort, PathParameters, PathPattern, Rewrite, Route, Satisfy, ServerProtocol,
+    Access, Action, AppProtocol, BasicAuth, DigestAuth, ErrorPages, Fingerprint, LogFile,
+    Maintenance, Matcher, OnAbort, PathParameters, PathPattern, Rewrite, Route, Satisfy,
+    ServerProtocol,
 };
 
 /// Settings of a site that its routes inherit.
@@ -45,7 +46,7 @@ pub(super) struct OfSite {
 pub(super) fn route(
     context: &Context<'_>,
     file: &File,
-    typed: &At<Table<file::Route>>,
+    typed: &At<file::Route>,
     of_site: &OfSite,
 ) -> Resolution<Route> {
     let matcher = matcher(context, typed)?;
@@ -98,8 +99,8 @@ pub(super) fn route(
         cors: cors(&typed.cors)?,
         max_body: size_or_unlimited(&typed.max_body)?.or(of_site.max_body),
         access,
-        bandwidth_limit: typed.bandwidth_limit.as_ref().map(bandwidth_limit).transpose()?,
-        timeouts: route_timeouts(&typed.timeouts)?,
+        bandwidth_limit: typed.bandwidth_limit,
+        timeouts: typed.timeouts.unwrap_or_default(),
         mirror: typed.mirror.as_ref().map(|at| mirror_of(context, file, at)).transpose()?,
         line: context.line(typed.span.start),
         inherited: Vec::new(),
@@ -155,10 +156,7 @@ fn access(
             .map(|at| forward_auth_of(context, file, at, known))
             .transpose()?
             .or(gate),
-        satisfy: match &typed.satisfy {
-            Some(At { value: file::Satisfy::Any, .. }) => Satisfy::Any,
-            _ => Satisfy::All,
-        },
+        satisfy: typed.satisfy.as_ref().map(|at| at.value).unwrap_or_default(),
         rate_limits: rate_limits(&typed.rate_limit, known)?,
         concurrency_limits: concurrency_limits(&typed.concurrency_limit, known)?,
         signed_url: typed.signed_url.as_ref().map(|at| signed_url(at, known)).transpose()?,
@@ -216,10 +214,7 @@ fn one_authorization(typed: &file::Route, access: &Access) -> Resolution<()> {
         .help("write satisfy = \"any\", or take a token from another `header` or a `cookie`"))
 }
 
-fn digest_auth_of(
-    context: &Context<'_>,
-    typed: &At<Table<file::DigestAuth>>,
-) -> Resolution<DigestAuth> {
+fn digest_auth_of(context: &Context<'_>, typed: &At<file::DigestAuth>) -> Resolution<DigestAuth> {
     let file = required(&typed.file, &typed.span, "file", "\"htdigest\"")?;
     let realm_at = required(&typed.realm, &typed.span, "realm", "\"staff\"")?;
     let realm = text(realm_at)?;
@@ -230,7 +225,7 @@ fn digest_auth_of(
     Ok(DigestAuth { file: path::file(context, file)?, realm: realm.to_owned() })
 }
 
-fn basic_auth(context: &Context<'_>, typed: &At<Table<file::BasicAuth>>) -> Resolution<BasicAuth> {
+fn basic_auth(context: &Context<'_>, typed: &At<file::BasicAuth>) -> Resolution<BasicAuth> {
     let file = required(&typed.file, &typed.span, "file", "\"htpasswd\"")?;
     let realm = match &typed.realm {
         Some(at) => no_control(text(at)?, at)?,
@@ -382,12 +377,7 @@ fn on_abort(
         }
         _ => (None, OnAbort::Finish),
     };
-    Ok(match typed.on_abort.as_ref().or(of_app).map(|at| at.value) {
-        None => default,
-        Some(file::OnAbort::Finish) => OnAbort::Finish,
-        Some(file::OnAbort::Cancel) => OnAbort::Cancel,
-        Some(file::OnAbort::Stop) => OnAbort::Stop,
-    })
+    Ok(typed.on_abort.as_ref().or(of_app).map_or(default, |at| at.value))
 }
 
 /// Returns the value of `request_buffering`, or its default. If true, Forebay receives the whole
@@ -440,11 +430,7 @@ fn path_parameters(
                 "it is for `proxy`, `ajp` and for applications that speak http, h2c or ajp: leave it out",
             ))
         }
-        (Some(at), true) => Ok(match at.value {
-            file::PathParameters::Match => PathParameters::Match,
-            file::PathParameters::Refuse => PathParameters::Refuse,
-            file::PathParameters::Ignore => PathParameters::Ignore,
-        }),
+        (Some(at), true) => Ok(at.value),
     }
 }
 

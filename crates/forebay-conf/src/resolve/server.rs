@@ -7,12 +7,12 @@ use super::effect::no_effect;
 use super::path::{directory, file as existing_file, path};
 use super::peer::{host, listen, socket_address};
 use super::store::store;
-use super::value::{no_control, size, size_or_unlimited, text, time, time_above_zero, within};
+use super::value::{no_control, size, text, time, within};
 use super::{Context, Resolution};
 use crate::error::{Problem, advice, reason};
 use crate::file::{self, At, NumberOrText, OneOrMany};
 use crate::files;
-use crate::plan::{CacheDisk, Geo, HostPattern, Limits, Listen, Server, SocketAccess, Timeouts};
+use crate::plan::{CacheDisk, Geo, HostPattern, Listen, Server, SocketAccess};
 
 /// Checks `[server]` and adds the defaults.
 pub(super) fn server(context: &Context<'_>, typed: &file::Server) -> Resolution<Server> {
@@ -28,8 +28,8 @@ pub(super) fn server(context: &Context<'_>, typed: &file::Server) -> Resolution<
         admin_token: admin_token(typed)?,
         timing: typed.timing.as_ref().is_some_and(|at| at.value),
         route_metrics: route_metrics(typed)?,
-        timeouts: timeouts(&typed.timeouts)?,
-        limits: limits(&typed.limits)?,
+        timeouts: typed.timeouts.clone(),
+        limits: typed.limits.clone(),
         user: name(&typed.user)?,
         group: name(&typed.group)?,
         app_user: name(&typed.app_user)?,
@@ -194,63 +194,4 @@ pub(super) fn name(typed: &Option<At<String>>) -> Resolution<Option<String>> {
     let Some(at) = typed else { return Ok(None) };
     let name = no_control(text(at)?, at)?;
     Ok(Some(name.to_owned()))
-}
-
-fn timeouts(typed: &file::Timeouts) -> Resolution<Timeouts> {
-    let default = Timeouts::default();
-    Ok(Timeouts {
-        head: time_above_zero(&typed.head, default.head)?,
-        body_idle: time_above_zero(&typed.body_idle, default.body_idle)?,
-        reply_idle: time_above_zero(&typed.reply_idle, default.reply_idle)?,
-        write: time_above_zero(&typed.write, default.write)?,
-        keep_alive: time(&typed.keep_alive, default.keep_alive)?,
-        linger: time_above_zero(&typed.linger, default.linger)?,
-        connect: time_above_zero(&typed.connect, default.connect)?,
-        tunnel_idle: time_above_zero(&typed.tunnel_idle, default.tunnel_idle)?,
-    })
-}
-
-/// Checks the limits of `[server]`. The largest request target must fit into the largest head.
-fn limits(typed: &file::Limits) -> Resolution<Limits> {
-    let default = Limits::default();
-    let bounded = |typed: &Option<file::Size>, default: usize, range| match (typed, size(typed)?) {
-        (Some(at), Some(bytes)) => Ok(within(&at.with(bytes), range)? as usize),
-        _ => Ok(default),
-    };
-    let count = |typed: &Option<At<usize>>, default| typed.as_ref().map_or(default, |at| at.value);
-    let head_size = bounded(&typed.head_size, default.head_size, 1024..=1024 * 1024)?;
-    let target = bounded(&typed.target, default.target.min(head_size / 2), 64..=1024 * 1024)?;
-    if target >= head_size {
-        let span = typed.target.as_ref().map_or(0..0, |at| at.span.clone());
-        let problem = Problem::new(&span, format!("a target of {target} bytes never fits"));
-        let head = format!("a whole request head has {head_size} bytes (`head_size`)");
-        return Err(problem.label("not less than `head_size`").help(head));
-    }
-    Ok(Limits {
-        head_size,
-        fields: typed.fields.as_ref().map_or(Ok(default.fields), |at| within(at, 1..=10_000))?,
-        target,
-        max_body: size_or_unlimited(&typed.max_body)?.unwrap_or(default.max_body),
-        linger_size: size(&typed.linger_size)?.unwrap_or(default.linger_size),
-        reply_head_size: bounded(
-            &typed.reply_head_size,
-            default.reply_head_size,
-            1024..=16 * 1024 * 1024,
-        )?,
-        reply_fields: typed
-            .reply_fields
-            .as_ref()
-            .map_or(Ok(default.reply_fields), |at| within(at, 1..=100_000))?,
-        body_rate: size(&typed.body_rate)?.unwrap_or(default.body_rate),
-        connections: count(&typed.connections, default.connections),
-        connections_per_address: typed.connections_per_address.as_ref().map(|at| at.value),
-        get_body: typed.get_body.as_ref().is_some_and(|at| at.value),
-        keepalive_requests: typed
-            .keepalive_requests
-            .as_ref()
-            .map_or(default.keepalive_requests, |at| at.value),
-        buffer_memory: size(&typed.buffer_memory)?.unwrap_or(default.buffer_memory),
-        buffer_file: size(&typed.buffer_file)?.unwrap_or(default.buffer_file),
-        buffer_total: size(&typed.buffer_total)?.unwrap_or(default.buffer_total),
-    })
 }

@@ -5,17 +5,14 @@ use super::effect::no_effect;
 use super::template::{Known, template};
 use super::value::{required, text};
 use crate::error::Problem;
-use crate::file::{self, At, SignatureAlgorithm, Table};
+use crate::file::{self, At, SignatureAlgorithm};
 use crate::plan::{Placeholder, Secret, SignedUrl, Template, TemplatePart};
 
 /// The shortest secret in bytes. With `md5`, any length is accepted, because secrets of such URLs
 /// were chosen for nginx.
 const SHORTEST_SECRET: usize = 32;
 
-pub(super) fn signed_url(
-    typed: &At<Table<file::SignedUrl>>,
-    known: Known<'_>,
-) -> Resolution<SignedUrl> {
+pub(super) fn signed_url(typed: &At<file::SignedUrl>, known: Known<'_>) -> Resolution<SignedUrl> {
     let is_md5 = typed.algorithm == Some(SignatureAlgorithm::Md5);
     let secret_at = required(&typed.secret, &typed.span, "secret", "\"{env.LINK_SECRET}\"")?;
     let secrets: Vec<_> =
@@ -88,7 +85,7 @@ fn is_separated(typed: &At<String>, parsed: &Template) -> Resolution<()> {
 
 /// Returns the parameter with the time of expiry, which must be a part of the signed text. Returns
 /// `None` if the signed URLs do not expire.
-fn expires(typed: &At<Table<file::SignedUrl>>, parsed: &Template) -> Resolution<Option<String>> {
+fn expires(typed: &At<file::SignedUrl>, parsed: &Template) -> Resolution<Option<String>> {
     let name = match &typed.expires {
         Some(at) => text(at)?,
         None => "expires",

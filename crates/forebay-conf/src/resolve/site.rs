@@ -16,10 +16,8 @@ use super::tls::{Spoken, agree, http3, redirect, tls};
 use super::value::size_or_unlimited;
 use super::{Context, MOST_PROBLEMS, Resolution, keep, peer};
 use crate::error::Problem;
-use crate::file::{self, At, File, Table};
-use crate::plan::{
-    Action, EncodedSlashes, ErrorPages, Files, HostPattern, Listen, Route, ScriptsBelow, Site,
-};
+use crate::file::{self, At, File};
+use crate::plan::{Action, ErrorPages, Files, HostPattern, Listen, Route, ScriptsBelow, Site};
 
 /// Resolves all sites. Returns the sites without a problem, and adds the problems of the others to
 /// `problems`.
@@ -63,7 +61,7 @@ type HostKey = String;
 /// the protocol.
 fn listen(
     context: &Context<'_>,
-    typed: &At<Table<file::Site>>,
+    typed: &At<file::Site>,
     spoken: &mut Spoken,
 ) -> Resolution<Vec<Listen>> {
     let Some(listen_typed) = &typed.listen else {
@@ -86,7 +84,7 @@ fn listen(
 /// Checks one `[[site]]`. Its host names must be unique on each of its addresses.
 fn site(
     context: &Context<'_>,
-    typed: &At<Table<file::Site>>,
+    typed: &At<file::Site>,
     (listen, routes, of_site): (Vec<Listen>, Vec<Route>, OfSite),
     taken: &mut TakenListeners,
     agreed: &mut Agreed,
@@ -122,11 +120,7 @@ fn site(
         proxy_protocol: proxy_protocol(typed, &listen, &mut agreed.proxied)?,
         ajp: front(typed, &listen, &mut agreed.ajp_fronts)?,
         socket_access: socket_access(typed, &listen, &mut agreed.sockets)?,
-        encoded_slashes: match typed.encoded_slashes {
-            Some(file::EncodedSlashes::Pass) => EncodedSlashes::Pass,
-            Some(file::EncodedSlashes::Refuse) => EncodedSlashes::Refuse,
-            Some(file::EncodedSlashes::Auto) | None => EncodedSlashes::Auto,
-        },
+        encoded_slashes: typed.encoded_slashes.unwrap_or_default(),
         merge_slashes: typed.merge_slashes.unwrap_or(true),
         underscores_in_headers: typed.underscores_in_headers.unwrap_or(false),
         redirect_to_https: redirect(context, typed, &listen)?,
@@ -155,7 +149,7 @@ type Proxied = HashMap<Listen, (bool, Range<usize>)>;
 /// Checks that all sites of a listener have the same `proxy_protocol`. A listener must read the
 /// PROXY header before it knows the site.
 fn proxy_protocol(
-    typed: &At<Table<file::Site>>,
+    typed: &At<file::Site>,
     listen: &[Listen],
     proxied: &mut Proxied,
 ) -> Resolution<bool> {
@@ -188,7 +182,7 @@ fn of_site(context: &Context<'_>, file: &File, typed: &file::Site) -> Resolution
 fn routes(
     context: &Context<'_>,
     file: &File,
-    (number, site, defaults): (usize, &At<Table<file::Site>>, &OfSite),
+    (number, site, defaults): (usize, &At<file::Site>, &OfSite),
     problems: &mut Vec<Problem>,
 ) -> Vec<Route> {
     let typed = site.route.as_deref().unwrap_or_default();

@@ -7,7 +7,7 @@ use super::Resolution;
 use super::effect::no_effect;
 use super::server::name;
 use crate::error::Problem;
-use crate::file::{self, At, Table};
+use crate::file::{self, At};
 use crate::plan::{Listen, SocketAccess};
 
 /// The mode and owner of each Unix socket, and the position in the file that set them first.
@@ -16,7 +16,7 @@ pub(super) type Sockets = HashMap<Listen, (SocketAccess, Range<usize>)>;
 /// Returns the mode and owner of the Unix sockets of a site. All sites of a listener must have the
 /// same values.
 pub(super) fn socket_access(
-    site: &At<Table<file::Site>>,
+    site: &At<file::Site>,
     listen: &[Listen],
     sockets: &mut Sockets,
 ) -> Resolution<SocketAccess> {

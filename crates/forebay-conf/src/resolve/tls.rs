@@ -12,7 +12,7 @@ use super::path::{file, path};
 use super::value::{host_and_port, no_control, required, text, time, time_above_zero, within};
 use super::{Context, Resolution};
 use crate::error::Problem;
-use crate::file::{self, At, Table};
+use crate::file::{self, At};
 use crate::plan::{
     Acme, AcmeChallenge, AskUrl, BackendTls, CertificateSource, Cipher, ClientAuth, Curve,
     ExternalAccount, HostPattern, Listen, OnDemand, Secret, Tls,
@@ -30,7 +30,7 @@ const STATE: &str = "/var/lib/forebay/acme";
 /// Returns the TLS settings of a site. Returns `None` if none of its listeners uses TLS.
 pub(super) fn tls(
     context: &Context<'_>,
-    site: &At<Table<file::Site>>,
+    site: &At<file::Site>,
     (listen, hosts): (&[Listen], &[HostPattern]),
 ) -> Resolution<Option<Tls>> {
     let is_https = listen.iter().any(Listen::is_https);
@@ -78,7 +78,7 @@ pub(super) fn tls(
 /// Returns the TLS settings of a stream, whose clients name these hosts.
 pub(super) fn stream_tls(
     context: &Context<'_>,
-    typed: &At<Table<file::Tls>>,
+    typed: &At<file::Tls>,
     hosts: &[HostPattern],
 ) -> Resolution<Tls> {
     if let Some(at) = &typed.client_subject_field {
@@ -113,7 +113,7 @@ pub(super) fn stream_tls(
 /// `http3`, it is also an error if TLS_AES_128_GCM_SHA256 is missing.
 fn ciphers(typed: &file::Tls, has_http3: bool) -> Resolution<Vec<Cipher>> {
     let Some(at) = &typed.ciphers else { return Ok(Vec::new()) };
-    let ciphers: Vec<_> = at.items().iter().map(|item| cipher(*item.value)).collect();
+    let ciphers: Vec<_> = at.items().iter().map(|item| *item.value).collect();
     let is_13_only = typed.min_version.as_ref().is_some_and(|at| at.value == file::TlsVersion::V13);
     if !ciphers.iter().any(|cipher| cipher.is_13() || !is_13_only) {
         let message = if is_13_only {
@@ -131,20 +131,6 @@ fn ciphers(typed: &file::Tls, has_http3: bool) -> Resolution<Vec<Cipher>> {
     Ok(ciphers)
 }
 
-fn cipher(of: file::Cipher) -> Cipher {
-    match of {
-        file::Cipher::Aes256GcmSha384 => Cipher::Aes256GcmSha384,
-        file::Cipher::Aes128GcmSha256 => Cipher::Aes128GcmSha256,
-        file::Cipher::Chacha20Poly1305Sha256 => Cipher::Chacha20Poly1305Sha256,
-        file::Cipher::EcdheEcdsaAes256GcmSha384 => Cipher::EcdheEcdsaAes256GcmSha384,
-        file::Cipher::EcdheEcdsaAes128GcmSha256 => Cipher::EcdheEcdsaAes128GcmSha256,
-        file::Cipher::EcdheEcdsaChacha20Poly1305Sha256 => Cipher::EcdheEcdsaChacha20Poly1305Sha256,
-        file::Cipher::EcdheRsaAes256GcmSha384 => Cipher::EcdheRsaAes256GcmSha384,
-        file::Cipher::EcdheRsaAes128GcmSha256 => Cipher::EcdheRsaAes128GcmSha256,
-        file::Cipher::EcdheRsaChacha20Poly1305Sha256 => Cipher::EcdheRsaChacha20Poly1305Sha256,
-    }
-}
-
 /// Checks `curves`, which must name at least one curve.
 fn curves(typed: &file::Tls) -> Resolution<Vec<Curve>> {
     let Some(at) = &typed.curves else {
@@ -155,13 +141,7 @@ fn curves(typed: &file::Tls) -> Resolution<Vec<Curve>> {
         return Err(Problem::new(&at.span, "this list is empty, so that no client can connect")
             .help("add \"X25519\", or leave the key out to allow all"));
     }
-    let curve = |item: &At<&file::Curve>| match item.value {
-        file::Curve::X25519Mlkem768 => Curve::X25519Mlkem768,
-        file::Curve::X25519 => Curve::X25519,
-        file::Curve::Secp256r1 => Curve::Secp256r1,
-        file::Curve::Secp384r1 => Curve::Secp384r1,
-    };
-    Ok(items.iter().map(curve).collect())
+    Ok(items.iter().map(|item| *item.value).collect())
 }
 
 /// Returns the host names of a site, and the names that its key `www` redirects. Forebay adds a
@@ -181,7 +161,7 @@ fn with_other_names(names: &[String]) -> Vec<String> {
     all
 }
 
-fn files(context: &Context<'_>, typed: &At<Table<file::Tls>>) -> Resolution<CertificateSource> {
+fn files(context: &Context<'_>, typed: &At<file::Tls>) -> Resolution<CertificateSource> {
     let needed = |key: &Option<At<String>>, name: &str, help: &str| match key {
         Some(typed) => file(context, typed),
         None => Err(Problem::new(&typed.span, format!("`tls` has no `{name}`")).help(help)),
@@ -201,7 +181,7 @@ fn files(context: &Context<'_>, typed: &At<Table<file::Tls>>) -> Resolution<Cert
 fn acme(
     context: &Context<'_>,
     tls: &file::Tls,
-    typed: &At<Table<file::Acme>>,
+    typed: &At<file::Acme>,
     hosts: &[HostPattern],
 ) -> Resolution<Acme> {
     let files =
@@ -244,11 +224,7 @@ fn acme(
             Some(at) => path(context, at)?,
             None => STATE.into(),
         },
-        challenge: typed.challenge.as_ref().map(|at| match at.value {
-            file::AcmeChallenge::Http01 => AcmeChallenge::Http01,
-            file::AcmeChallenge::TlsAlpn01 => AcmeChallenge::TlsAlpn01,
-            file::AcmeChallenge::Dns01 => AcmeChallenge::Dns01,
-        }),
+        challenge: typed.challenge.as_ref().map(|at| at.value),
         dns_hook: dns_hook(context, typed)?,
         dns_wait: time(&typed.dns_wait, Duration::from_secs(10))?,
         external_account: typed.external_account.as_ref().map(external_account).transpose()?,
@@ -265,9 +241,8 @@ fn profile(at: &At<String>) -> Resolution<String> {
 }
 
 /// Returns the names of the certificate. An address has no brackets there.
-fn acme_names(typed: &At<Table<file::Acme>>, hosts: &[HostPattern]) -> Resolution<Vec<String>> {
-    let has_dns =
-        matches!(typed.challenge.as_ref().map(|at| at.value), Some(file::AcmeChallenge::Dns01));
+fn acme_names(typed: &At<file::Acme>, hosts: &[HostPattern]) -> Resolution<Vec<String>> {
+    let has_dns = matches!(typed.challenge.as_ref().map(|at| at.value), Some(AcmeChallenge::Dns01));
     let name = |host: &HostPattern| {
         match host {
         HostPattern::Exact(name) => match address(name) {
@@ -309,9 +284,9 @@ fn address(host: &str) -> Option<IpAddr> {
 }
 
 /// Returns the program that creates DNS records, and its arguments.
-fn dns_hook(context: &Context<'_>, typed: &At<Table<file::Acme>>) -> Resolution<Vec<String>> {
+fn dns_hook(context: &Context<'_>, typed: &At<file::Acme>) -> Resolution<Vec<String>> {
     let challenge = typed.challenge.as_ref();
-    let has_dns = challenge.is_some_and(|at| matches!(at.value, file::AcmeChallenge::Dns01));
+    let has_dns = challenge.is_some_and(|at| matches!(at.value, AcmeChallenge::Dns01));
     let hook = typed.dns_hook.as_ref().map(|at| ("dns_hook", &at.span));
     let wait = typed.dns_wait.as_ref().map(|at| ("dns_wait", &at.span));
     if let Some((key, span)) = hook.or(wait).filter(|_| !has_dns) {
@@ -335,7 +310,7 @@ fn dns_hook(context: &Context<'_>, typed: &At<Table<file::Acme>>) -> Resolution<
     std::iter::once(Ok(program)).chain(arguments).collect()
 }
 
-fn external_account(typed: &At<Table<file::ExternalAccount>>) -> Resolution<ExternalAccount> {
+fn external_account(typed: &At<file::ExternalAccount>) -> Resolution<ExternalAccount> {
     let key_id = required(&typed.key_id, &typed.span, "key_id", "\"kid-1\"")?;
     let mac_key = required(&typed.mac_key, &typed.span, "mac_key", "\"{file.secrets/acme-key}\"")?;
     let text = mac_key.trim().trim_end_matches('=');
@@ -401,7 +376,7 @@ fn field_name(typed: &At<String>) -> Resolution<String> {
 /// not redirect.
 pub(super) fn redirect(
     context: &Context<'_>,
-    site: &At<Table<file::Site>>,
+    site: &At<file::Site>,
     listen: &[Listen],
 ) -> Resolution<Option<u16>> {
     let Some(typed) = site.redirect_to_https.as_ref().filter(|at| at.value) else {
@@ -427,7 +402,7 @@ pub(super) fn redirect(
 /// Returns the HTTP/3 listeners of the site, if enabled: one for each of its `https://` listeners.
 pub(super) fn http3(
     context: &Context<'_>,
-    site: &At<Table<file::Site>>,
+    site: &At<file::Site>,
     listen: &[Listen],
 ) -> Resolution<Vec<Listen>> {
     let Some(typed) = site.http3.as_ref().filter(|at| at.value) else { return Ok(Vec::new()) };
@@ -486,7 +461,7 @@ pub(super) fn agree(listen: &Listen, span: &Range<usize>, spoken: &mut Spoken) -
 
 pub(super) fn backend_tls(
     context: &Context<'_>,
-    typed: &At<Table<file::BackendTls>>,
+    typed: &At<file::BackendTls>,
 ) -> Resolution<BackendTls> {
     let optional = |key: &Option<At<String>>| key.as_ref().map(|at| file(context, at)).transpose();
     let client = match (&typed.client_certificate, &typed.client_key) {
@@ -513,7 +488,7 @@ const CERTIFICATES: usize = 10_000;
 /// Checks the settings. `acme` has no host names, because the names are not known in advance.
 pub(super) fn on_demand(
     context: &Context<'_>,
-    typed: &At<Table<file::OnDemand>>,
+    typed: &At<file::OnDemand>,
     acme: Acme,
     hosts: &[HostPattern],
 ) -> Resolution<OnDemand> {

@@ -3,7 +3,6 @@
 
 mod backends;
 mod health;
-mod retry;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,9 +14,10 @@ use super::tls::backend_tls;
 use super::value::{is_token, optional_time_above_zero, required, text, time_above_zero, within};
 use super::{Context, MOST_PROBLEMS, Resolution, keep};
 use crate::error::Problem;
-use crate::file::{self, At, File, OneOrMany, Table, TextOr, Time};
+use crate::file::{self, At, File, OneOrMany, TextOr, Time};
 use crate::plan::{
-    Backend, BackendTls, Balance, HttpVersion, ProxyHeader, Scheme, Sticky, Template, Upstream,
+    Backend, BackendTls, Balance, HttpVersion, ProxyHeader, Scheme, StatusRetry, Sticky, Template,
+    Upstream,
 };
 use crate::suggest;
 use backends::backends;
@@ -31,22 +31,22 @@ type To = At<OneOrMany<TextOr<file::Backend>>>;
 /// The keys about servers, as the user typed them in a route or in `[upstream.NAME]`.
 pub(super) struct Keys<'a> {
     to: &'a Option<To>,
-    balance: &'a Option<At<file::Balance>>,
+    balance: &'a Option<At<Balance>>,
     hash_key: &'a Option<At<String>>,
-    sticky: &'a Option<At<Table<file::Sticky>>>,
+    sticky: &'a Option<At<file::Sticky>>,
     max_fails: &'a Option<At<u32>>,
     fail_timeout: &'a Option<Time>,
     recover_time: &'a Option<Time>,
     slow_start: &'a Option<Time>,
-    retry: &'a Option<At<Table<file::StatusRetry>>>,
-    health: &'a Option<At<Table<file::Health>>>,
+    retry: &'a Option<At<StatusRetry>>,
+    health: &'a Option<At<file::Health>>,
     keepalive: &'a Option<At<usize>>,
     max_connections: &'a Option<At<usize>>,
-    send_proxy: &'a Option<At<file::ProxyHeader>>,
+    send_proxy: &'a Option<At<ProxyHeader>>,
     connect_timeout: &'a Option<Time>,
-    http_version: &'a Option<At<file::HttpVersion>>,
+    http_version: &'a Option<At<HttpVersion>>,
     strict: &'a Option<At<bool>>,
-    tls: &'a Option<At<Table<file::BackendTls>>>,
+    tls: &'a Option<At<file::BackendTls>>,
 }
 
 impl<'a> Keys<'a> {
@@ -176,7 +176,7 @@ pub(super) fn groups(
         if problems.len() >= MOST_PROBLEMS {
             break;
         }
-        let keys = Keys::from(&***typed);
+        let keys = Keys::from(&**typed);
         let resolve = |scheme| upstream(context, scheme, &typed.span, &keys);
         let outcome = match users.get(name.as_str()).map(Vec::as_slice) {
             Some([(scheme, first), rest @ ..]) => {
@@ -290,7 +290,7 @@ pub(super) fn of_route(
             .help(format!("leave the others out, or put them into [upstream.{name}]")));
     }
     if let Some((key, span)) = keys.given().next() {
-        let of_group = Keys::from(&***typed);
+        let of_group = Keys::from(&**typed);
         let problem =
             Problem::new(span, format!("`{key}` belongs to the group, for all routes to it"));
         let twice = of_group.given().find(|(other, _)| *other == key);
@@ -339,13 +339,7 @@ fn upstream(
     };
     let fail_timeout = time_above_zero(keys.fail_timeout, default.fail_timeout)?;
     Ok(Upstream {
-        balance: match keys.balance.as_ref().map(|at| at.value) {
-            Some(file::Balance::LeastConnections) => Balance::LeastConnections,
-            Some(file::Balance::Hash) => Balance::Hash,
-            Some(file::Balance::RandomTwo) => Balance::RandomTwo,
-            Some(file::Balance::LeastTime) => Balance::LeastTime,
-            Some(file::Balance::RoundRobin) | None => Balance::RoundRobin,
-        },
+        balance: keys.balance.as_ref().map(|at| at.value).unwrap_or_default(),
         hash_key: hash_key(context, keys)?,
         sticky,
         max_fails: match keys.max_fails {
@@ -355,7 +349,7 @@ fn upstream(
         fail_timeout,
         recover_time: time_above_zero(keys.recover_time, fail_timeout)?,
         slow_start: optional_time_above_zero(keys.slow_start)?,
-        retry: keys.retry.as_ref().map(retry::retry).transpose()?,
+        retry: keys.retry.as_ref().map(|at| at.value.clone()),
         health: keys
             .health
             .as_ref()
@@ -378,7 +372,7 @@ fn upstream(
 /// error for `hash_key` without `balance = "hash"`.
 fn hash_key(context: &Context<'_>, keys: &Keys<'_>) -> Resolution<Option<Template>> {
     let known = context.known();
-    let balance = keys.balance.as_ref().filter(|at| matches!(at.value, file::Balance::Hash));
+    let balance = keys.balance.as_ref().filter(|at| at.value == Balance::Hash);
     match (keys.hash_key, balance) {
         (Some(at), None) => Err(no_effect(
             &at.span,
@@ -396,19 +390,17 @@ fn hash_key(context: &Context<'_>, keys: &Keys<'_>) -> Resolution<Option<Templat
 fn version(keys: &Keys<'_>, backend: &Backend) -> Resolution<HttpVersion> {
     let is_h2c = backend.version == HttpVersion::Http2;
     let version = match keys.http_version.as_ref().map(|at| (at.value, &at.span)) {
-        Some((file::HttpVersion::Http11, span)) if is_h2c => {
+        Some((HttpVersion::Http11, span)) if is_h2c => {
             return Err(Problem::new(span, "h2c:// servers speak HTTP/2 only")
                 .help("write http:// instead, or leave `http_version` out"));
         }
-        Some((file::HttpVersion::Auto, span)) if !backend.https => {
+        Some((HttpVersion::Negotiated, span)) if !backend.https => {
             let message = "without TLS a server cannot choose the version of HTTP";
             return Err(Problem::new(span, message)
                 .label(format!("{} has no TLS", backend.address))
                 .help("write \"2\" if it speaks HTTP/2, or leave `http_version` out"));
         }
-        Some((file::HttpVersion::Http11, _)) => HttpVersion::Http11,
-        Some((file::HttpVersion::Http2, _)) => HttpVersion::Http2,
-        Some((file::HttpVersion::Auto, _)) => HttpVersion::Negotiated,
+        Some((version, _)) => version,
         None if backend.https => HttpVersion::Negotiated,
         None => backend.version,
     };
@@ -495,13 +487,10 @@ fn send_proxy(keys: &Keys<'_>) -> Resolution<Option<ProxyHeader>> {
             .also(&at.span, "each connection is one client's")
             .help("leave `keepalive` out"));
     }
-    Ok(Some(match at.value {
-        file::ProxyHeader::V1 => ProxyHeader::V1,
-        file::ProxyHeader::V2 => ProxyHeader::V2,
-    }))
+    Ok(Some(at.value))
 }
 
-fn sticky(typed: &At<Table<file::Sticky>>, to: &[Backend]) -> Resolution<Sticky> {
+fn sticky(typed: &At<file::Sticky>, to: &[Backend]) -> Resolution<Sticky> {
     let cookie = sticky_cookie(&typed.cookie, &typed.span)?;
     let routes = typed.routes.unwrap_or(false);
     if routes && let Some(without) = to.iter().find(|backend| backend.route.is_none()) {

@@ -9,6 +9,8 @@ use std::time::Duration;
 use super::Resolution;
 use crate::error::Problem;
 use crate::file::{At, Size, Time};
+use crate::key::check_method;
+pub(super) use crate::key::is_token;
 use crate::{parse_duration, parse_size};
 
 /// Returns true if the text is a host name or an address, with a port.
@@ -143,23 +145,5 @@ pub(super) fn required<'t, T>(
 /// Returns a request method, if the text is one.
 pub(super) fn method(typed: &At<impl AsRef<str>>) -> Resolution<String> {
     let text = text(typed)?;
-    if !is_token(text) {
-        return Err(Problem::new(&typed.span, format!("\"{text}\" is not a method"))
-            .help("write a method such as \"GET\""));
-    }
-    let upper = text.to_ascii_uppercase();
-    if upper != text && KNOWN_METHODS.contains(&upper.as_str()) {
-        return Err(Problem::new(&typed.span, format!("\"{text}\" is not a method"))
-            .help(format!("methods are in capitals: write \"{upper}\"")));
-    }
-    Ok(text.to_owned())
-}
-
-const KNOWN_METHODS: [&str; 10] =
-    ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"];
-
-/// Returns true if the text is a token (RFC 9110 section 5.6.2).
-pub(super) fn is_token(text: &str) -> bool {
-    let byte = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-    !text.is_empty() && text.bytes().all(byte)
+    check_method(text, &typed.span).map(|()| text.to_owned())
 }

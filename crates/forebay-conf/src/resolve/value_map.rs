@@ -8,7 +8,7 @@ use super::value::{no_control, required, text};
 use super::when::regex;
 use super::{MOST_PROBLEMS, Resolution, keep};
 use crate::error::Problem;
-use crate::file::{self, At, File, Table};
+use crate::file::{self, At, File};
 use crate::plan::{Placeholder, Template, TemplatePart, ValueMap};
 
 /// The largest number of patterns with `*` or `~` in one table. Forebay tries them in turn.
@@ -28,7 +28,7 @@ pub(super) fn maps(file: &File, problems: &mut Vec<Problem>) -> BTreeMap<String,
     maps
 }
 
-fn value_map(name: &str, typed: &At<Table<file::ValueMap>>) -> Resolution<ValueMap> {
+fn value_map(name: &str, typed: &At<file::ValueMap>) -> Resolution<ValueMap> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
     if name.is_empty() || !name.chars().all(is_plain) {
         return Err(Problem::new(&typed.span, format!("\"{name}\" is not the name of a map"))

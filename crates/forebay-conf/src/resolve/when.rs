@@ -6,7 +6,7 @@ use super::peer::clients;
 use super::value::{is_token, method, no_control, text};
 use super::{Context, Resolution};
 use crate::error::Problem;
-use crate::file::{self, At, OneOrMany, Table, Values};
+use crate::file::{self, At, OneOrMany, Values};
 use crate::plan::{Places, Regex, ValuePattern, ValueTest, Variable, When, is_taken};
 
 /// Compiles a regular expression for paths. Its named groups become placeholders of the route.
@@ -50,16 +50,12 @@ pub(super) fn regex<T>(typed: &str, at: &At<T>) -> Resolution<Regex> {
     Regex::new(pattern, ignores_case).map_err(problem)
 }
 
-pub(super) fn when(context: &Context<'_>, typed: &At<Table<file::When>>) -> Resolution<When> {
+pub(super) fn when(context: &Context<'_>, typed: &At<file::When>) -> Resolution<When> {
     conditions(context, typed, true)
 }
 
 /// Checks the conditions of `when`. They may contain `not`, but not within another `not`.
-fn conditions(
-    context: &Context<'_>,
-    typed: &At<Table<file::When>>,
-    may_negate: bool,
-) -> Resolution<When> {
+fn conditions(context: &Context<'_>, typed: &At<file::When>, may_negate: bool) -> Resolution<When> {
     let list = |typed: &Option<At<OneOrMany<String>>>| {
         let Some(at) = typed else { return Ok(Vec::new()) };
         match at.items() {

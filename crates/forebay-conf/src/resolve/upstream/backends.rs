@@ -133,11 +133,7 @@ fn backend(
             Some(at) => within(at, 0..=1_000_000)?,
             None => default.distance,
         },
-        activation: match table.activation {
-            Some(file::Activation::Disabled) => Activation::Disabled,
-            Some(file::Activation::Stopped) => Activation::Stopped,
-            Some(file::Activation::Active) | None => Activation::Active,
-        },
+        activation: table.activation.unwrap_or_default(),
         route,
         ..default
     })

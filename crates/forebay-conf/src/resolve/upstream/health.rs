@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use super::retry::statuses;
 use crate::error::Problem;
-use crate::file::{self, At, Table};
+use crate::file::{self, At};
 use crate::plan::{Address, Backend, Health, Scheme, StatusRanges};
 use crate::resolve::Resolution;
 use crate::resolve::effect::no_effect;
@@ -12,7 +11,7 @@ use crate::resolve::value::{required, text, time_above_zero, within};
 
 pub(super) fn health(
     scheme: Scheme,
-    typed: &At<Table<file::Health>>,
+    typed: &At<file::Health>,
     to: &[Backend],
 ) -> Resolution<Health> {
     let path = if scheme == Scheme::Stream { without_request(typed)? } else { path(typed)? };
@@ -29,7 +28,7 @@ pub(super) fn health(
     Ok(Health {
         path,
         statuses: match &typed.statuses {
-            Some(at) => statuses(at, 200)?,
+            Some(at) => at.value.clone(),
             None => StatusRanges(vec![200..=399]),
         },
         body: typed.body.as_ref().map(|at| text(at).map(str::to_owned)).transpose()?,
@@ -41,7 +40,7 @@ pub(super) fn health(
     })
 }
 
-fn path(typed: &At<Table<file::Health>>) -> Resolution<String> {
+fn path(typed: &At<file::Health>) -> Resolution<String> {
     let path = required(&typed.path, &typed.span, "path", "\"/healthz\"")?;
     let target = text(path)?;
     let is_plain = |b: u8| b.is_ascii_graphic() && b != b'#';
@@ -54,7 +53,7 @@ fn path(typed: &At<Table<file::Health>>) -> Resolution<String> {
 
 /// Checks the keys for the servers of a stream, which Forebay checks without a request. The keys
 /// `path`, `statuses` and `body` are errors. Returns an empty path.
-fn without_request(typed: &At<Table<file::Health>>) -> Resolution<String> {
+fn without_request(typed: &At<file::Health>) -> Resolution<String> {
     let keys = [
         ("path", typed.path.as_ref().map(|at| &at.span)),
         ("statuses", typed.statuses.as_ref().map(|at| &at.span)),
