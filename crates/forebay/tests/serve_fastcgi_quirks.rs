@@ -138,17 +138,7 @@ fn few_connections_are_opened_if_there_are_more_clients_than_processes() {
         }
         free.send(()).unwrap();
     });
-    let folder = Folder::new();
-    folder.write("x", "");
-    let forebay = support::serve_file(
-        folder,
-        &format!(
-            "[server]\nthreads = 2\n[upstream.app]\nto = \"unix:{}\"\nkeepalive = 16\n[[site]]\n\
-             listen = \"127.0.0.1:0\"\n[[site.route]]\n\
-             fastcgi = {{ to = \"@app\", root = \".\", index = \"none\" }}\n",
-            application.path().display()
-        ),
-    );
+    let forebay = serve(2, &application, "");
     run(&forebay, 8, 60, false);
     // With a close for each new connection that waits, there were some 200.
     assert!(application.accepted() < 60, "{}", application.accepted());

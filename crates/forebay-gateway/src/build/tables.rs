@@ -331,17 +331,14 @@ impl Origins {
         };
         Some(match action {
             Action::Fastcgi(fastcgi) => {
-                // With `keepalive`, the administrator knows how many processes may wait for Forebay. A
-                // learned limit would hold back a php-fpm that starts processes on demand.
+                // With `keepalive`, the administrator knows how many processes may wait for Forebay.
                 let keepalive = fastcgi.upstream.keepalive;
                 let how = BackendOptions {
                     idle_time: keepalive.map_or(FASTCGI_IDLE, |_| HTTP_IDLE),
                     violates_keep_alive: true,
                     reply_timeout: fastcgi.reply_timeout,
                     farewell: &FAREWELL,
-                    learns_limit: keepalive.is_some()
-                        && fastcgi.keep_conn
-                        && fastcgi.multiplex == Multiplex::Off,
+                    learns_limit: fastcgi.keep_conn && fastcgi.multiplex == Multiplex::Off,
                     ..BackendOptions::default()
                 };
                 let keep = if fastcgi.keep_conn { keepalive } else { Some(0) };
