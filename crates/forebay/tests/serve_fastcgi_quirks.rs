@@ -6,10 +6,9 @@
 mod support;
 
 use std::fs;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
-use std::time::Duration;
 
 use forebay_testkit::folder::Folder;
 use forebay_testkit::process::eventually;
@@ -122,27 +121,6 @@ fn connections_are_closed_in_time_and_later_runs_go_as_the_first() {
         assert!(eventually(|| files() < 40), "{keys}: {} files", files());
         forebay.stop();
     }
-}
-
-/// Like php-fpm with two processes: serves two connections at once, each until its end.
-#[test]
-fn few_connections_are_opened_if_there_are_more_clients_than_processes() {
-    let (free, busy) = mpsc::channel();
-    free.send(()).and_then(|()| free.send(())).unwrap();
-    let busy = Mutex::new(busy);
-    let application = Application::start(move |connection| {
-        busy.lock().unwrap().recv().unwrap();
-        while let Some(asked) = connection.asked() {
-            thread::sleep(Duration::from_millis(5));
-            connection.answer(asked.id, &asked.query());
-        }
-        free.send(()).unwrap();
-    });
-    let forebay = serve(2, &application, "");
-    run(&forebay, 8, 60, false);
-    // With a close for each new connection that waits, there were some 200.
-    assert!(application.accepted() < 60, "{}", application.accepted());
-    forebay.stop();
 }
 
 /// fastcgi-mono-server4 serves nobody after it has lost all of its 1,024 connections.

@@ -50,10 +50,9 @@ pub struct Upstream {
     /// Checks the health of each server at regular intervals. Only for HTTP servers, and
     /// for servers of a `[[stream]]`. Default: no checks.
     pub health: Option<At<Health>>,
-    /// The largest number of idle connections per server and thread, each idle for at most a
-    /// minute. Connections to SCGI and uwsgi servers are never kept. Default: the largest number in
-    /// use at once during the last minute (for FastCGI, during the last 2 seconds, because each
-    /// occupies a process of php-fpm).
+    /// The largest number of idle connections per server and thread. Connections to SCGI and uwsgi
+    /// servers are never kept. Default: the largest number in use at once during the last minute
+    /// (for FastCGI, during the last 2 seconds).
     pub keepalive: Option<At<usize>>,
     /// The largest number of connections to each server, over all threads and all routes to it.
     /// Further requests wait for a connection, at most `connect_timeout`. With HTTP/2, each thread

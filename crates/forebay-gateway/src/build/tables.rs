@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_conf::{Action, Address, ErrorPages, Jwt, Listen, Multiplex};
+use forebay_conf::{Action, Address, ErrorPages, Jwt, Listen};
 use forebay_net::request_fields::RequestFields;
 use forebay_net::thread::Thread;
 use forebay_origin::access::{ForwardAuth, GateState, Guarded};
@@ -331,17 +331,14 @@ impl Origins {
         };
         Some(match action {
             Action::Fastcgi(fastcgi) => {
-                // With `keepalive`, the administrator knows how many processes may wait for Forebay.
-                let keepalive = fastcgi.upstream.keepalive;
                 let how = BackendOptions {
-                    idle_time: keepalive.map_or(FASTCGI_IDLE, |_| HTTP_IDLE),
+                    idle_time: FASTCGI_IDLE,
                     violates_keep_alive: true,
                     reply_timeout: fastcgi.reply_timeout,
                     farewell: &FAREWELL,
-                    learns_limit: fastcgi.keep_conn && fastcgi.multiplex == Multiplex::Off,
                     ..BackendOptions::default()
                 };
-                let keep = if fastcgi.keep_conn { keepalive } else { Some(0) };
+                let keep = if fastcgi.keep_conn { fastcgi.upstream.keepalive } else { Some(0) };
                 let upstream = upstream(&fastcgi.upstream, keep, how);
                 Box::new(Fastcgi::new(thread.clone(), upstream, fastcgi.clone()))
             }
@@ -404,9 +401,7 @@ impl Origins {
         // Never close an idle TLS connection to let the backend accept a new one. A TLS server
         // usually handles many connections at once, and a new connection costs a handshake.
         let pending = self.pending_connections.get(&name).filter(|_| how.tls.is_none()).cloned();
-        let learned =
-            pending.as_ref().filter(|_| how.learns_limit).map(|pending| pending.permits());
-        let how = BackendOptions { name, permits: permits.or(learned), pending, ..how };
+        let how = BackendOptions { name, permits, pending, ..how };
         Backend::new(thread.clone(), endpoint, how)
     }
 }

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use super::ConnectionOrigin;
 use super::idle_connections::{IdleConnections, IdleOptions, IdlePools};
 use super::names::{Endpoint, Name};
-use super::pending_connections::{PendingConnection, PendingConnections};
+use super::pending_connections::{PendingConnections, Wait};
 use super::permits::{ConnectionPermit, Permits};
 
 /// Pause between two attempts to connect to a Unix socket whose queue is full.
@@ -62,9 +62,6 @@ pub struct BackendOptions {
     pub violates_keep_alive: bool,
     /// Limit of connections over all threads.
     pub permits: Option<Arc<Permits>>,
-    /// True if the number of connections is limited to those that the backend serves, as far as
-    /// `pending` shows it. Without effect if `permits` is set.
-    pub learns_limit: bool,
     /// New connections of all threads that have not received a reply yet.
     pub pending: Option<Arc<PendingConnections>>,
     /// Time limit of connecting; `None` uses the server's setting.
@@ -110,8 +107,8 @@ pub struct BackendConnection {
     /// Number of changes of the backend's addresses before the connection was opened.
     generation: u64,
     permit: Option<ConnectionPermit>,
-    /// A new connection's wait for the first byte of a reply. `None` after that byte.
-    wait: Cell<Option<PendingConnection>>,
+    /// Measures the wait for the first byte of the reply. `None` after that byte.
+    wait: Cell<Option<Wait>>,
 }
 
 impl BackendConnection {
@@ -123,10 +120,7 @@ impl BackendConnection {
     /// Records the first byte of the reply. Later calls do nothing.
     pub fn answered(&self) {
         if let Some(wait) = self.wait.take() {
-            let arrival = wait.end();
-            if let Some(permit) = &self.permit {
-                permit.was_served(arrival);
-            }
+            wait.end();
         }
     }
 
@@ -303,15 +297,9 @@ impl Backend {
     }
 
     fn reused(&self, socket: Socket, permit: Option<ConnectionPermit>) -> BackendConnection {
+        let wait = Cell::new(self.idle.reuse());
         let generation = self.generation.get();
-        BackendConnection {
-            socket,
-            is_reused: true,
-            is_http2: false,
-            generation,
-            permit,
-            wait: Cell::default(),
-        }
+        BackendConnection { socket, is_reused: true, is_http2: false, generation, permit, wait }
     }
 
     /// Acquires the right to open a shared connection. Fails after the connect timeout. The first
@@ -543,13 +531,7 @@ impl Backend {
         if connection.is_reused {
             self.idle.record_keeping();
         }
-        if self.idle.pop_overdue() {
-            if let Some(permit) = &connection.permit {
-                permit.give_up();
-            }
-            return;
-        }
-        if self.is_former(&connection) {
+        if self.idle.pop_overdue() || self.is_former(&connection) {
             return;
         }
         self.idle.put(connection.socket, connection.permit);

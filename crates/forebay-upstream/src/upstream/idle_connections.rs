@@ -19,7 +19,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tokio::time::Interval;
 
-use super::pending_connections::{PendingConnection, PendingConnections};
+use super::pending_connections::{PendingConnections, Wait};
 use super::permits::{ConnectionPermit, Grant, HolderId, Permits};
 
 /// Interval at which old idle connections are closed.
@@ -137,7 +137,7 @@ impl IdleConnections {
 
     /// Waits in the queue for an idle connection, or for a permit to open a connection. In the
     /// second case, the returned socket is `None`. Returns `None` if the request gets neither
-    /// within `limit`. Beyond a learned limit, waits less, and then returns a permit.
+    /// within `limit`.
     pub async fn wait(
         &self,
         permits: &Arc<Permits>,
@@ -148,11 +148,7 @@ impl IdleConnections {
             Err(receiver) => receiver,
         };
         let mut queued = Queued { idle: self, receiver };
-        let limit = permits.longest_wait(limit);
-        let Ok(granted) = self.deadlines.timeout(limit, &mut queued.receiver).await else {
-            return Some((None, permits.exceed()?));
-        };
-        Some(match granted.ok()? {
+        Some(match self.deadlines.timeout(limit, &mut queued.receiver).await.ok()?.ok()? {
             Grant::Open(permit) => (None, permit),
             Grant::Ready => {
                 let (socket, permit) = self.take_ready()?;
@@ -199,8 +195,14 @@ impl IdleConnections {
 
     /// Records that a connection is being opened for a request. Returns the measurement of the wait
     /// for the reply, or `None` if this backend's waits are not measured.
-    pub fn open(&self) -> Option<PendingConnection> {
+    pub fn open(&self) -> Option<Wait> {
         self.pending.as_ref().map(PendingConnections::open)
+    }
+
+    /// Records that a request uses a kept connection. Returns the measurement of the wait for the
+    /// reply, or `None` if this wait is not measured.
+    pub fn reuse(&self) -> Option<Wait> {
+        self.pending.as_ref().and_then(PendingConnections::reuse)
     }
 
     /// Calls [`PendingConnections::pop_overdue`].
@@ -216,9 +218,6 @@ impl IdleConnections {
         {
             if !pending.pop_overdue() {
                 return self.put(socket, permit);
-            }
-            if let Some(permit) = &permit {
-                permit.give_up();
             }
         }
     }

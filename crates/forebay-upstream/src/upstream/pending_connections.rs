@@ -7,24 +7,19 @@
 //!
 //! Forebay cannot see if a process has accepted a connection. A new connection is overdue after
 //! four times the usual wait for the first byte of a reply, and at least 5 ms. Forebay then closes
-//! a connection that has no request, at most one for each new connection. If it has closed one, the
-//! wait counts from that close. A reply soon after the close shows that the backend serves no more
-//! connections than before, and not only slowly ([`Permits`]).
+//! a connection that has no request, at most one for each new connection.
 //!
-//! Only new connections teach the usual wait, because a server may need time for each of them:
-//! fastcgi-mono-server4 answers after 3 ms on a kept connection, and after 40 ms on a new one. When
-//! kept connections taught 3 ms, each new connection was overdue, and the connection closed for it
-//! was soon replaced by another new one: 3,000 requests opened 600 connections.
+//! Forebay learns the usual wait from every new connection, and from kept connections while new
+//! connections wait. If Forebay has closed another connection for a new connection, the wait counts
+//! from that close.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-
-use super::permits::{Arrival, Permits};
 
 /// Multiple of the usual wait after which a new connection is overdue.
 const TIMES_USUAL: u32 = 4;
@@ -32,8 +27,7 @@ const TIMES_USUAL: u32 = 4;
 const LEAST_PATIENCE: Duration = Duration::from_millis(5);
 /// Wait after which a connection is overdue while the usual wait is unknown.
 const FIRST_PATIENCE: Duration = Duration::from_millis(100);
-/// The usual wait is a moving average, in which a connection has the weight 1/`WEIGHT`. After a wait
-/// that is shorter by more than [`TIMES_USUAL`], the average is halved: the backend was slow before.
+/// The usual wait is a moving average, in which a request has the weight 1/`WEIGHT`.
 const WEIGHT: i64 = 8;
 
 /// New connections to one backend that have not received a reply yet.
@@ -41,14 +35,12 @@ const WEIGHT: i64 = 8;
 pub struct PendingConnections {
     /// Number of connections in `waiting`, readable without the lock.
     count: AtomicUsize,
-    /// Usual time until the first byte on a new connection, in microseconds. 0 means unknown.
+    /// Usual time from a request to the first byte of its reply, in microseconds. 0 means unknown.
     usual: AtomicU64,
     /// True if a thread runs [`watch`]. May be false although a thread runs `watch`: the next new
     /// connection then starts another `watch`, which does no harm.
     is_watched: AtomicBool,
     state: Mutex<PendingState>,
-    /// The limit that the overdue connections teach.
-    permits: OnceLock<Arc<Permits>>,
 }
 
 #[derive(Default)]
@@ -65,6 +57,14 @@ struct PendingState {
     holders: Vec<mpsc::UnboundedSender<()>>,
 }
 
+/// The wait of a request for the first byte of its reply.
+pub enum Wait {
+    /// The request is on a new connection.
+    New(PendingConnection),
+    /// The request is on a kept connection, and new connections waited when the request started.
+    Kept(Arc<PendingConnections>, Instant),
+}
+
 /// A new connection, until it receives a reply or is closed.
 pub struct PendingConnection {
     all: Arc<PendingConnections>,
@@ -77,7 +77,7 @@ struct Watch(Arc<PendingConnections>);
 
 impl PendingConnections {
     /// Records a new connection for a request. Must be called on a thread with a runtime.
-    pub fn open(self: &Arc<Self>) -> PendingConnection {
+    pub fn open(self: &Arc<Self>) -> Wait {
         let number = {
             let mut state = self.state();
             let number = state.next;
@@ -89,12 +89,13 @@ impl PendingConnections {
         if !self.is_watched.swap(true, Ordering::Relaxed) {
             tokio::task::spawn_local(watch(Watch(self.clone())));
         }
-        PendingConnection { all: self.clone(), number }
+        Wait::New(PendingConnection { all: self.clone(), number })
     }
 
-    /// Returns the limit that overdue connections teach ([`Permits::learning`]).
-    pub fn permits(&self) -> Arc<Permits> {
-        self.permits.get_or_init(Permits::learning).clone()
+    /// Records a request on a kept connection. Returns `None`, and records nothing, if no new
+    /// connection waits for a reply.
+    pub fn reuse(self: &Arc<Self>) -> Option<Wait> {
+        self.has_any().then(|| Wait::Kept(self.clone(), Instant::now()))
     }
 
     /// Returns true if a new connection is overdue. The caller must then close an idle connection.
@@ -149,7 +150,6 @@ impl PendingConnections {
         let wait = wait.as_micros().max(1) as u64;
         let usual = match self.usual.load(Ordering::Relaxed) {
             0 => wait,
-            usual if wait < usual / u64::from(TIMES_USUAL) => usual / 2,
             usual => usual.saturating_add_signed((wait as i64 - usual as i64) / WEIGHT).max(1),
         };
         self.usual.store(usual, Ordering::Relaxed);
@@ -195,31 +195,27 @@ async fn watch(watch: Watch) {
     }
 }
 
-impl PendingConnection {
+impl Wait {
     /// Ends the wait, because the first byte has arrived.
-    pub fn end(self) -> Arrival {
-        // With a lower average, a reply that was only slow would seem to follow from the close.
-        let soon = self.all.patience() / 2;
-        let (wait, is_in_time) = self.leave();
-        self.all.learn(wait);
-        match (is_in_time, wait <= soon) {
-            (true, _) => Arrival::InTime,
-            (false, true) => Arrival::AfterClose,
-            (false, false) => Arrival::Slow,
+    pub fn end(self) {
+        match self {
+            Self::Kept(pending, since) => pending.learn(since.elapsed()),
+            Self::New(connection) => connection.all.learn(connection.leave()),
         }
     }
+}
 
-    /// Removes the connection from the list. Returns its waiting time, and true if no connection was
-    /// closed in favor of this one. The waiting time begins when the connection is opened, and anew
-    /// when another one is closed for it.
-    fn leave(&self) -> (Duration, bool) {
+impl PendingConnection {
+    /// Removes the connection from the list. Returns its waiting time, which begins when the
+    /// connection is opened. The waiting time begins anew when an idle connection is closed in
+    /// favor of this connection.
+    fn leave(&self) -> Duration {
         let mut state = self.all.state();
         if let Some(since) = take(&mut state.waiting, self.number) {
             self.all.count.fetch_sub(1, Ordering::Relaxed);
-            return (since.elapsed(), true);
+            return since.elapsed();
         }
-        let since = take(&mut state.served, self.number);
-        (since.map_or(Duration::ZERO, |since| since.elapsed()), false)
+        take(&mut state.served, self.number).map_or(Duration::ZERO, |since| since.elapsed())
     }
 }
 
@@ -281,56 +277,28 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_as_long_as_on_other_new_connections_is_not_overdue() {
-        let slow = Duration::from_millis(200);
-        for (usual, overdue) in [(Duration::from_millis(1), LEAST_PATIENCE), (slow, 4 * slow)] {
+    fn a_wait_as_long_as_on_kept_connections_is_not_overdue() {
+        for (usual, overdue) in [(1, LEAST_PATIENCE), (200, Duration::from_millis(800))] {
             on_a_paused_clock(async |pending| {
+                let _first = pending.open();
                 for _ in 0..64 {
-                    let new = pending.open();
-                    sleep(usual).await;
-                    new.end();
+                    let kept = pending.reuse().expect("one waits");
+                    sleep(Duration::from_millis(usual)).await;
+                    kept.end();
                 }
+                while pending.pop_overdue() {}
                 let _new = pending.open();
                 sleep(overdue - Duration::from_millis(1)).await;
-                assert!(!pending.pop_overdue(), "{usual:?}");
+                assert!(!pending.pop_overdue(), "{usual}");
                 sleep(Duration::from_millis(2)).await;
-                assert!(pending.pop_overdue(), "{usual:?}");
+                assert!(pending.pop_overdue(), "{usual}");
+                assert!(pending.reuse().is_none(), "nobody is left to compare with");
             });
         }
     }
 
     #[test]
-    fn a_reply_soon_after_a_close_is_told_from_a_slow_one() {
-        for (after, arrival) in [(10, Arrival::AfterClose), (300, Arrival::Slow)] {
-            on_a_paused_clock(async |pending| {
-                pending.learn(Duration::from_millis(10));
-                let new = pending.open();
-                sleep(Duration::from_millis(41)).await;
-                assert!(pending.pop_overdue());
-                sleep(Duration::from_millis(after)).await;
-                assert_eq!(new.end(), arrival);
-                assert_eq!(pending.open().end(), Arrival::InTime);
-            });
-        }
-    }
-
-    #[test]
-    fn closes_do_not_follow_from_closes_where_new_connections_are_slow() {
-        on_a_paused_clock(async |pending| {
-            let mut closed = 0;
-            // Each close makes its client open the next connection.
-            for _ in 0..64 {
-                let new = pending.open();
-                sleep(Duration::from_millis(40)).await;
-                closed += usize::from(pending.pop_overdue());
-                new.end();
-            }
-            assert_eq!(closed, 0);
-        });
-    }
-
-    #[test]
-    fn a_backend_that_has_become_slow_is_learned() {
+    fn a_backend_that_has_become_slow_is_learned_from_new_connections_alone() {
         on_a_paused_clock(async |pending| {
             pending.learn(Duration::from_millis(1));
             let mut closed = 0;
@@ -338,7 +306,7 @@ mod tests {
                 let new = pending.open();
                 sleep(2 * LEAST_PATIENCE).await;
                 closed += usize::from(pending.pop_overdue());
-                sleep(Duration::from_millis(190)).await;
+                sleep(Duration::from_millis(390)).await;
                 new.end();
             }
             assert!((1..5).contains(&closed), "{closed}");
