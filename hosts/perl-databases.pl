@@ -6,7 +6,6 @@ my %SOCKET = (    # driver => a function that returns the descriptor of a handle
     MariaDB => sub { $_[0]->mariadb_sockfd },
     mysql   => sub { $_[0]->mysql_fd },
 );
-my $watches_queries;                           # true after watch_queries
 my $watched = '';                              # descriptors of connections, for select
 
 # Makes connections persistent if a script or module has loaded Apache::DBI. DBI itself does so only
@@ -14,43 +13,6 @@ my $watched = '';                              # descriptors of connections, for
 sub adopt_databases {
     no warnings 'once';
     $DBI::connect_via = 'Apache::DBI::connect' if $INC{'Apache/DBI.pm'};
-    watch_queries() if ($base{FOREBAY_SLOW_QUERY} || 0) > 0 && !$watches_queries++;
-}
-
-# Logs each statement that takes longer than FOREBAY_SLOW_QUERY seconds, with the page that waited
-# for it.
-sub watch_queries {
-    require Time::HiRes;
-    no strict 'refs';
-    no warnings qw(redefine prototype once);
-    my @of_database = map { "DBI::db::$_" } qw(do selectall_arrayref selectall_hashref selectall_array
-        selectcol_arrayref selectrow_array selectrow_arrayref selectrow_hashref);
-    for my $method ('DBI::st::execute', grep { defined &$_ } @of_database) {
-        my $original = \&$method;
-        *$method = sub {
-            my $statement = $method eq 'DBI::st::execute' ? $_[0] : $_[1];
-            my $began     = Time::HiRes::time();
-            my @result    = wantarray ? &$original : scalar &$original;
-            my $took      = Time::HiRes::time() - $began;
-            log_query($took, ref $statement ? $statement->{Statement} : $statement)
-                if $took >= $base{FOREBAY_SLOW_QUERY};
-            return wantarray ? @result : $result[0];
-        };
-    }
-}
-
-# Writes a statement to the log. Values in its text may be secret, so the log has `?` in their place.
-sub log_query {
-    my ($took, $statement) = @_;
-    local ($@, $!, $_) = ($@, $!, $statement // '');
-    s/--[^\n]*|\/\*.*?\*\// /gs;
-    s/\$(\w*)\$.*?\$\1\$|(['"])(?:\\.|\2\2|(?!\2)[^\\])*\2/?/gs;
-    s/['"].*//s;                               # a text without its end
-    s/\b\d[\w.]*/?/g;
-    s/[^!-~]+/ /g;
-    my $page = join '', map { $_ // '' } @ENV{qw(SCRIPT_NAME PATH_INFO)};
-    $page =~ s/[^!-~]/?/g;
-    log_error(sprintf '%s waited %.3f s for: %.400s', $page, $took, $_);
 }
 
 # Ends the transactions that the script has left open, as the end of a CGI process would. Drops
