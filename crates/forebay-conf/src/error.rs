@@ -30,6 +30,7 @@ impl ConfError {
     /// once.
     pub(crate) fn in_sources(sources: &Sources, problems: Vec<Problem>) -> Self {
         let mut problems: Vec<_> = problems.into_iter().flat_map(Problem::apart).collect();
+        debug_assert!(!problems.is_empty(), "an error says what is wrong");
         problems.sort_by_key(|problem| problem.0.span.start);
         problems.dedup_by(|a, b| a.0.span == b.0.span && a.0.message == b.0.message);
         let mut excerpts: HashMap<usize, Arc<Excerpt>> = HashMap::new();
@@ -177,6 +178,8 @@ struct Details {
     is_not_whole: bool,
     /// True for an unknown key and for a value of a wrong type.
     is_about_form: bool,
+    /// True if enough other problems were explained.
+    is_unexplained: bool,
 }
 
 impl Problem {
@@ -193,6 +196,7 @@ impl Problem {
             more: Vec::new(),
             is_not_whole: false,
             is_about_form: false,
+            is_unexplained: false,
         }))
     }
 
@@ -200,6 +204,13 @@ impl Problem {
     pub fn not_whole() -> Self {
         let mut problem = Self::nowhere("");
         problem.0.is_not_whole = true;
+        problem
+    }
+
+    /// Returns the problem of an unknown key after enough others were explained.
+    pub fn unexplained() -> Self {
+        let mut problem = Self::nowhere("").about_form();
+        problem.0.is_unexplained = true;
         problem
     }
 
@@ -232,7 +243,8 @@ impl Problem {
     /// Returns this problem and those that came with it.
     fn apart(mut self) -> Vec<Self> {
         let more = std::mem::take(&mut self.0.more);
-        let own = Some(self).filter(|problem| !problem.0.is_not_whole);
+        let is_shown = |one: &Self| !one.0.is_not_whole && !one.0.is_unexplained;
+        let own = Some(self).filter(is_shown);
         own.into_iter().chain(more.into_iter().flat_map(Self::apart)).collect()
     }
 

@@ -348,7 +348,7 @@ impl<'a, 's> Expansion<'a, 's> {
         let Self { patterns, apps, .. } = self;
         each_app(node, &mut |name| {
             let Some(pattern) = patterns.get(&**name) else { return };
-            let own = format!("{name}-{}", found.name);
+            let own = found.own(name);
             apps.entry(own.clone()).or_insert_with(|| {
                 let mut app = pattern.clone();
                 found.replace(&mut app);
@@ -386,6 +386,14 @@ impl<'a, 's> Expansion<'a, 's> {
 }
 
 impl Found<'_> {
+    /// Returns the name of an application of this directory alone. No other directory and no other
+    /// application gives this name, because hosts and users have neither `@` nor `~` in theirs. Else
+    /// one owner's requests could reach processes of another.
+    fn own(&self, app: &str) -> String {
+        let mark = if self.names == Names::Hosts { '@' } else { '~' };
+        format!("{app}{mark}{}", self.name)
+    }
+
     fn replace(&self, node: &mut Node<'_>) {
         tree::each_text_of(node, &mut |_, text| {
             if self.names == Names::Hosts && text.contains("{host}") {

@@ -139,7 +139,7 @@ impl<'a, 's> Keys<'a, 's> {
                 if problem.is_not_whole() {
                     return Some(None);
                 }
-                add(&mut self.cx.wrong_values.borrow_mut(), self.cx, || problem);
+                self.cx.wrong_values.borrow_mut().push(problem);
                 Some(None)
             }
             value => self.keep(value),
@@ -178,19 +178,18 @@ impl<'a, 's> Keys<'a, 's> {
 
     /// Returns the value. Keeps its problem for the whole table.
     pub fn keep<T>(&mut self, value: Resolution<T>) -> Option<T> {
-        value.map_err(|problem| add(&mut self.problems, self.cx, || problem)).ok()
+        value.map_err(|problem| self.problems.push(problem)).ok()
     }
 }
 
-/// Adds a problem to those of a table. Once enough of them are known, only notes that there is one,
-/// because the explanation of an unknown key takes time.
-fn add(problems: &mut Vec<Problem>, cx: &Cx<'_>, problem: impl FnOnce() -> Problem) {
+/// Counts a problem where it is found. Once enough of them are known, does not explain it, which takes
+/// time for an unknown key.
+fn explain(cx: &Cx<'_>, problem: impl FnOnce() -> Problem) -> Problem {
     match cx.room.get() {
-        0 if problems.is_empty() => problems.push(Problem::not_whole().about_form()),
-        0 => {}
+        0 => Problem::unexplained(),
         room => {
             cx.room.set(room - 1);
-            problems.push(problem());
+            problem()
         }
     }
 }
@@ -205,9 +204,9 @@ pub(crate) fn read_table<T: Table>(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<T
             for (name, value) in entries {
                 if names.contains(&&**name.get_ref()) {
                     nodes.insert(&**name.get_ref(), value);
-                } else {
-                    let explain = || (cx.unknown_key)(name.get_ref(), &names, &name.span());
-                    add(&mut problems, cx, || explain().about_form());
+                } else if cx.room.get() > 0 || problems.is_empty() {
+                    let unknown = || (cx.unknown_key)(name.get_ref(), &names, &name.span());
+                    problems.push(explain(cx, || unknown().about_form()));
                 }
             }
         }

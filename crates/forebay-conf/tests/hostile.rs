@@ -8,6 +8,33 @@ mod case;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
+/// However many mistakes there are, some are shown, and none is taken for a table that need not be
+/// whole.
+#[test]
+fn many_mistakes_are_refused_with_words() {
+    let route = "[[site]]\nlisten = '127.0.0.1:1'\n[[site.route]]\nrespond = 'x'\n";
+    let partial = "[[site]]\nlisten = '127.0.0.1:1'\n[site.defaults]\n\
+                   bandwidth_limit = { after = '1M' }\n[[site.route]]\nrespond = 'x'\n\
+                   bandwidth_limit = false\n";
+    let keys = |count| (0..count).map(|at| format!("nope{at} = 1\n")).collect::<String>();
+    for (text, expected) in [
+        (format!("{route}expire = '1h'\n").repeat(150), "unknown key `expire`"),
+        (format!("{route}{}", keys(150)), "unknown key `nope0`"),
+        (format!("{route}max_body = true\n").repeat(150), "expected a number of bytes"),
+        (format!("{route}bandwidth_limit = '0'\n").repeat(150), "no reply would end"),
+        (format!("{route}allow = [{}]\n", "1.5, ".repeat(150)), "expected a string"),
+        (
+            partial.repeat(120)
+                + &partial.replace("bandwidth_limit = { after = '1M' }", "max_body = true"),
+            "expected a number of bytes",
+        ),
+        (partial.repeat(120) + route + "expire = '1h'\n", "unknown key `expire`"),
+    ] {
+        let error = forebay_conf::parse(&text, "site.toml", &case::base()).unwrap_err();
+        assert!(error.plain().contains(expected), "{expected}\n{}", error.plain());
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 

@@ -266,16 +266,44 @@ fn each_site_has_the_application_of_its_owner() {
     let plan = of_owners(folder.path(), &format!("{site}app = 'hosted'\n{app}")).unwrap();
     let users: Vec<_> =
         plan.apps.iter().map(|(name, app)| (&**name, app.user.as_deref())).collect();
-    let expected = [("hosted-a.example", Some("games")), ("hosted-b.example", Some("backup"))];
+    let expected = [("hosted@a.example", Some("games")), ("hosted@b.example", Some("backup"))];
     assert_eq!(users, expected, "root's own directory is no site");
     let hosts: Vec<_> = plan.sites.iter().map(|site| format!("{:?}", site.hosts)).collect();
     assert_eq!(hosts, [r#"[Exact("a.example")]"#, r#"[Exact("b.example")]"#]);
+    // Whoever chooses the names of hosts gets no application of another owner.
+    let dirs = [("one", "x", 34), ("two", "b-x", 5), ("home", "games", 5)];
+    for (parent, name, owner) in dirs {
+        let dir = folder.path().join(parent).join(name).join("h");
+        std::fs::create_dir_all(&dir).unwrap();
+        std::os::unix::fs::chown(dir.parent().unwrap(), Some(owner), None).unwrap();
+        std::os::unix::fs::chown(&dir, Some(owner), None).unwrap();
+    }
+    std::fs::create_dir_all(folder.path().join("three/games/h")).unwrap();
+    std::os::unix::fs::chown(folder.path().join("three/games/h"), Some(34), None).unwrap();
+    let site_of = |dir: &str, app: &str| {
+        format!(
+            "[[site]]\nlisten = '127.0.0.1:80'\nhosts_from = 'SRV/../{dir}/*/h'\n[[site.route]]\n\
+             app = '{app}'\n"
+        )
+    };
+    let users = "[[site]]\nlisten = '127.0.0.1:81'\n[[site.route]]\nusers_from = 'SRV/../home/*/h'\n\
+                 path = '/~{owner}/*'\napp = 'a'\n";
+    let app_of =
+        |name: &str| format!("[app.{name}]\nkind = 'php'\nroot = '.'\nuser = '{{owner}}'\n");
+    let all = [site_of("one", "a-b"), site_of("two", "a"), site_of("three", "a"), users.to_owned()]
+        .concat();
+    let plan = of_owners(folder.path(), &format!("{all}{}{}", app_of("a"), app_of("a-b"))).unwrap();
+    let names: Vec<_> =
+        plan.apps.iter().map(|(name, app)| (&**name, app.user.as_deref())).collect();
+    let (games, backup) = (Some("games"), Some("backup"));
+    let expected = [("a-b@x", backup), ("a@b-x", games), ("a@games", backup), ("a~games", games)];
+    assert_eq!(names, expected);
     let sockets = format!("{site}fastcgi = 'unix:/run/php/{{owner}}.sock'\n");
     let plan = format!("{:?}", of_owners(folder.path(), &sockets).unwrap());
     assert!(plan.contains("/run/php/games.sock") && plan.contains("/run/php/backup.sock"));
     for (text, expected) in [
         (format!("{site}fastcgi = '127.0.0.1:1'\n{app}"), "nothing says whose it is"),
-        (format!("{site}app = 'hosted'\n{app}[app.'hosted-a.example']\nkind = 'php'\nroot = 'SRV'\n"), "there are two [app.hosted-a.example]"),
+        (format!("{site}app = 'hosted'\n{app}[app.'hosted@a.example']\nkind = 'php'\nroot = 'SRV'\n"), "there are two [app.hosted@a.example]"),
         ("[[site]]\nlisten = '127.0.0.1:80'\n[[site.route]]\nusers_from = 'SRV/*/htdocs'\npath = '/~x/*'\nfiles = 'SRV'\n".to_owned(), "each user needs a path of their own"),
         ("[[site]]\nlisten = '127.0.0.1:80'\n[[site.route]]\nusers_from = 'SRV'\npath = '/~{owner}/*'\nfiles = 'SRV'\n".to_owned(), "this is no pattern of directories"),
         ("[[site]]\nlisten = '127.0.0.1:80'\n[[site.route]]\nuse = 'a'\nrespond = 'x'\n[set.a]\nusers_from = 'SRV/*'\n".to_owned(), "has no effect in a set"),

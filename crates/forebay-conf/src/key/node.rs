@@ -42,7 +42,7 @@ pub(crate) fn integer<T: TryFrom<i64>>(
 }
 
 /// Returns the value of a TOML integer.
-fn whole(number: &toml::de::DeInteger<'_>) -> Option<i64> {
+pub(super) fn whole(number: &toml::de::DeInteger<'_>) -> Option<i64> {
     i64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 

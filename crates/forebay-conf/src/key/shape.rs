@@ -8,6 +8,7 @@ use std::ops::{Deref, Range};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use toml::de::DeValue;
 
+use super::node::whole;
 use super::{Cx, Form, Node, Resolution, boolean, integer, text, wrong};
 use crate::error::Problem;
 
@@ -176,7 +177,10 @@ integers!(u8 u16 u32 u64 usize);
 pub(super) fn text_or_number(node: &Node<'_>, expected: &str) -> Resolution<String> {
     match node.get_ref() {
         DeValue::String(text) => Ok(text.to_string()),
-        DeValue::Integer(number) if number.radix() == 10 => Ok(number.as_str().to_owned()),
+        DeValue::Integer(number) => match whole(number) {
+            Some(number) => Ok(number.to_string()),
+            None => Ok(number.as_str().to_owned()),
+        },
         _ => Err(wrong(node, expected)),
     }
 }
@@ -273,6 +277,9 @@ impl JsonSchema for StatusText {
     }
 }
 
+/// The number of problems in a list after which its other values are not read.
+const MOST_OF_LIST: usize = 100;
+
 fn each<'n, 's: 'n, T: Form>(
     nodes: impl IntoIterator<Item = &'n Node<'s>>,
     cx: &Cx<'_>,
@@ -289,7 +296,10 @@ pub(super) fn each_by<'n, 's: 'n, T, F: Form<T>>(
     for node in nodes {
         match F::read(node, cx) {
             Ok(value) => values.push(value),
-            Err(problem) => super::add(&mut problems, cx, || problem),
+            Err(problem) => problems.push(problem),
+        }
+        if problems.len() == MOST_OF_LIST {
+            break;
         }
     }
     Problem::all(problems).map_or(Ok(values), Err)
