@@ -91,7 +91,7 @@ PROTOCOLS = {
     'scgi': (read_scgi, b'Status: 200 OK\r\n' + FIELDS + BODY, False, 'scgi = {{ to = "{}" }}'),
     'uwsgi': (read_uwsgi, HTTP, False, 'uwsgi = {{ to = "{}" }}'),
     'ajp': (read_ajp, AJP, True, 'ajp = {{ to = "{}" }}'),
-    'h2c': (None, None, True, 'proxy = "h2c://{}"'),
+    'h2c': (None, None, True, 'proxy = {{ to = "h2c://{}", connect_timeout = "60s" }}'),
 }
 
 
@@ -163,7 +163,7 @@ def http2_backend(behave):
         acknowledged = False
         try:
             await reader.readexactly(24)
-            # At most four streams, so that none waits long for the others on a busy machine.
+            # At most four streams: further requests wait in Forebay, for up to `connect_timeout`.
             writer.write(frame(4, 0, 0, struct.pack('>HI', 3, 4)))
             while True:
                 length, kind, flags, stream = struct.unpack('>IBBI', b'\0' + await reader.readexactly(9))
