@@ -129,8 +129,11 @@ fn encode(collector: &Collector, text: &str, times: (u64, u64)) -> Vec<u8> {
     out
 }
 
+/// The name, the labels and the value of a line.
+type Line<'a> = (&'a str, Vec<(&'a str, String)>, f64);
+
 /// Reads a line of `/metrics`: the name, the labels and the value.
-fn parse(line: &str) -> Option<(&str, Vec<(&str, String)>, f64)> {
+fn parse(line: &str) -> Option<Line<'_>> {
     let (mut rest, value) = line.rsplit_once(' ')?;
     let value = value.parse().ok().filter(|value: &f64| value.is_finite())?;
     let Some((name, labels)) = rest.split_once('{') else { return Some((rest, vec![], value)) };
