@@ -164,8 +164,9 @@ impl Front {
         assert!(head.starts_with("HTTP/2 "), "{head}");
         let field = |name: &str| {
             let lines = head.lines().filter_map(|line| line.split_once(": "));
-            let found = lines.filter(|(key, _)| *key == name).map(|(_, value)| value.to_owned());
-            found.last()
+            let mut found =
+                lines.filter(|(key, _)| *key == name).map(|(_, value)| value.to_owned());
+            found.next_back()
         };
         Answer {
             status: head[7..10].parse().unwrap(),
