@@ -86,7 +86,10 @@ fn derive_table(input: &DeriveInput) -> Result<Tokens, Error> {
     let rows = keys.iter().map(Key::row);
     let reads = keys.iter().enumerate().map(|(at, key)| key.read(at));
     let idents: Vec<_> = data.fields.iter().map(|field| &field.ident).collect();
-    let check = check.map(|check| quote!(keys.finish(|given| #check(&mut table, given))?;));
+    let (mutable, check) = match check {
+        Some(check) => (quote!(mut), quote!(keys.finish(|given| #check(&mut table, given))?;)),
+        None => (Tokens::new(), Tokens::new()),
+    };
     Ok(quote! {
         impl crate::key::Table for #ident {
             const NAME: &'static str = #name;
@@ -96,8 +99,7 @@ fn derive_table(input: &DeriveInput) -> Result<Tokens, Error> {
 
             fn take(keys: &mut crate::key::Keys<'_, '_>) -> Option<Self> {
                 #(#reads)*
-                #[allow(unused_mut)]
-                let mut table = Self { #(#idents: #idents?),* };
+                let #mutable table = Self { #(#idents: #idents?),* };
                 #check
                 Some(table)
             }

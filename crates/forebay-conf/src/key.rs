@@ -1,8 +1,8 @@
 //! One declaration for each key of the configuration: a field of a struct with `derive(Table)`.
 //!
-//! The struct is what the plan holds. Its reader, the messages about unknown and missing keys, and
+//! Where it can, the plan holds the struct itself. Its reader, the messages about unknown and missing keys, and
 //! the JSON Schema with all documentation come from its fields. A [`Form`] is a way to write a
-//! value: a field of type `u64` may be a [`Size`] in one table and a whole number in another.
+//! value: a field of type `u64` may be [`Bytes`] in one table and a whole number in another.
 //!
 //! A table reports all its problems at once. A problem of one key says nothing about the others.
 
@@ -24,10 +24,13 @@ use crate::suggest;
 
 pub(crate) use forms::{
     AboveZero, Bytes, Many, Method, Placed, StatusRange, Switch, Text, Unlimited, Whole,
-    check_method, is_token,
+    above_zero, check_method, duration, is_token, no_control, plain, size, within,
 };
 pub(crate) use node::{Node, boolean, integer, text, wrong};
 pub use shape::{AllOrList, At, BoolOr, NumberOrText, OneOrMany, Size, StatusText, TextOr, Time};
+
+/// The number of problems after which the rest is not looked at.
+pub(crate) const MOST_PROBLEMS: usize = 100;
 
 /// A value, or the problem with what the user typed.
 pub(crate) type Resolution<T> = Result<T, Problem>;

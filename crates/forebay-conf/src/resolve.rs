@@ -57,7 +57,7 @@ use path::directory;
 use peer::{backend, listen};
 use template::Known;
 
-pub(crate) use crate::key::Resolution;
+pub(crate) use crate::key::{MOST_PROBLEMS, Resolution};
 
 /// The sources, groups and maps that all functions of this module need.
 pub(crate) struct Context<'a> {
@@ -193,9 +193,6 @@ fn fill_in_users(plan: &mut Plan) {
     let users = plan.apps.values_mut().map(|app| &mut app.user).chain(scripts);
     users.filter(|user| user.is_none()).for_each(|user| *user = Some(app_user.clone()));
 }
-
-/// The number of problems after which the rest of the file is skipped.
-const MOST_PROBLEMS: usize = 100;
 
 /// Returns the value. If there is a problem, adds it to `problems` and returns `None`.
 fn keep<T>(outcome: Resolution<T>, problems: &mut Vec<Problem>) -> Option<T> {

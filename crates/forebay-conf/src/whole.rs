@@ -11,7 +11,7 @@ use crate::error::Problem;
 use crate::explain::unknown_key;
 use crate::file::File;
 use crate::hosts;
-use crate::key::{Cx, Form};
+use crate::key::{Cx, Form, MOST_PROBLEMS};
 use crate::merge::{self, AllFilled};
 use crate::outside::Outside;
 use crate::plan::Fingerprint;
@@ -19,9 +19,6 @@ use crate::preset;
 use crate::settings;
 use crate::source::Sources;
 use crate::tree::{self, Tree};
-
-/// The number of problems after which no more are collected.
-const MOST_PROBLEMS: usize = 100;
 
 /// All sources as typed tables.
 pub(crate) struct Whole {

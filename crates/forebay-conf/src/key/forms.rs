@@ -1,7 +1,7 @@
 //! Forms: values that are checked while they are read.
 
 use std::fmt::Display;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
 use schemars::{Schema, SchemaGenerator, json_schema};
@@ -13,10 +13,10 @@ use crate::error::Problem;
 use crate::{parse_duration, parse_size};
 
 /// Returns the number if it is in the range.
-fn within<T: PartialOrd + Display + Copy>(
+pub(crate) fn within<T: PartialOrd + Display + Copy>(
     number: T,
     range: RangeInclusive<T>,
-    node: &Node<'_>,
+    span: &Range<usize>,
 ) -> Resolution<T> {
     if range.contains(&number) {
         return Ok(number);
@@ -26,7 +26,51 @@ fn within<T: PartialOrd + Display + Copy>(
     } else {
         ("large", format!("the most is {}", range.end()))
     };
-    Err(Problem::new(&node.span(), format!("{number} is too {wrong}")).help(help))
+    Err(Problem::new(span, format!("{number} is too {wrong}")).help(help))
+}
+
+/// Returns a size in bytes.
+pub(crate) fn size(typed: &str, span: &Range<usize>) -> Resolution<u64> {
+    parse_size(typed).map_err(|wrong| {
+        Problem::new(span, format!("the size \"{typed}\" {wrong}"))
+            .help("write bytes, or a number with its unit, such as \"8k\" or \"16MiB\"")
+    })
+}
+
+/// Returns a duration.
+pub(crate) fn duration(typed: &str, span: &Range<usize>) -> Resolution<Duration> {
+    parse_duration(typed).map_err(|wrong| {
+        Problem::new(span, format!("the duration \"{typed}\" {wrong}"))
+            .help("write a number with its unit (ms, s, m, h, d or w), such as \"60s\"")
+    })
+}
+
+/// Returns a duration that is more than zero.
+pub(crate) fn above_zero(time: Duration, span: &Range<usize>) -> Resolution<Duration> {
+    if time.is_zero() {
+        return Err(Problem::new(span, "this time has to be above zero")
+            .help("give it time, such as \"60s\", or leave it out for the default"));
+    }
+    Ok(time)
+}
+
+/// Returns the text if it is not empty and has no control characters.
+pub(crate) fn plain<'t>(text: &'t str, span: &Range<usize>) -> Resolution<&'t str> {
+    if text.is_empty() {
+        return Err(Problem::new(span, "this is empty").help("give a value, or leave it out"));
+    }
+    no_control(text, span)
+}
+
+/// Returns the text if it has no control characters.
+pub(crate) fn no_control<'t>(text: &'t str, span: &Range<usize>) -> Resolution<&'t str> {
+    match text.chars().find(|c| c.is_control()) {
+        Some(c) => {
+            let message = format!("the control character {} is not allowed here", c.escape_debug());
+            Err(Problem::new(span, message).help("leave it out"))
+        }
+        None => Ok(text),
+    }
 }
 
 /// A size of `MIN` to `MAX` bytes.
@@ -39,11 +83,7 @@ impl<const MIN: u64, const MAX: u64> Form<u64> for Bytes<MIN, MAX> {
 
     fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<u64> {
         let SizeText(typed) = SizeText::read(node, cx)?;
-        let size = parse_size(&typed).map_err(|wrong| {
-            Problem::new(&node.span(), format!("the size \"{typed}\" {wrong}"))
-                .help("write bytes, or a number with its unit, such as \"8k\" or \"16MiB\"")
-        })?;
-        within(size, MIN..=MAX, node)
+        within(size(&typed, &node.span())?, MIN..=MAX, &node.span())
     }
 }
 
@@ -81,10 +121,7 @@ impl Form for Duration {
 
     fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<Self> {
         let TimeText(typed) = TimeText::read(node, cx)?;
-        parse_duration(&typed).map_err(|wrong| {
-            Problem::new(&node.span(), format!("the duration \"{typed}\" {wrong}"))
-                .help("write a number with its unit (ms, s, m, h, d or w), such as \"60s\"")
-        })
+        duration(&typed, &node.span())
     }
 }
 
@@ -97,12 +134,7 @@ impl Form<Duration> for AboveZero {
     }
 
     fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<Duration> {
-        let time = Duration::read(node, cx)?;
-        if time.is_zero() {
-            return Err(Problem::new(&node.span(), "this time has to be above zero")
-                .help("give it time, such as \"60s\", or leave it out for the default"));
-        }
-        Ok(time)
+        above_zero(Duration::read(node, cx)?, &node.span())
     }
 }
 
@@ -118,7 +150,7 @@ macro_rules! whole {
 
             fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<$kind> {
                 let number: $kind = integer(node, cx, stringify!($kind))?;
-                within(number as u64, MIN..=MAX, node).map(|_| number)
+                within(number as u64, MIN..=MAX, &node.span()).map(|_| number)
             }
         }
     )* };
@@ -135,17 +167,7 @@ impl Form<String> for Text {
     }
 
     fn read(node: &Node<'_>, _: &Cx<'_>) -> Resolution<String> {
-        let text = super::text(node)?;
-        if text.is_empty() {
-            return Err(
-                Problem::new(&node.span(), "this is empty").help("give a value, or leave it out")
-            );
-        }
-        if let Some(c) = text.chars().find(|c| c.is_control()) {
-            let message = format!("the control character {} is not allowed here", c.escape_debug());
-            return Err(Problem::new(&node.span(), message).help("leave it out"));
-        }
-        Ok(text.to_owned())
+        plain(super::text(node)?, &node.span()).map(str::to_owned)
     }
 }
 
@@ -252,7 +274,7 @@ impl Form<String> for Method {
 }
 
 /// Checks a request method.
-pub(crate) fn check_method(text: &str, span: &std::ops::Range<usize>) -> Resolution<()> {
+pub(crate) fn check_method(text: &str, span: &Range<usize>) -> Resolution<()> {
     let problem = || Problem::new(span, format!("\"{text}\" is not a method"));
     if !is_token(text) {
         return Err(problem().help("write a method such as \"GET\""));

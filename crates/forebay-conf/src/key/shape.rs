@@ -277,9 +277,6 @@ impl JsonSchema for StatusText {
     }
 }
 
-/// The number of problems in a list after which its other values are not read.
-const MOST_OF_LIST: usize = 100;
-
 fn each<'n, 's: 'n, T: Form>(
     nodes: impl IntoIterator<Item = &'n Node<'s>>,
     cx: &Cx<'_>,
@@ -298,7 +295,7 @@ pub(super) fn each_by<'n, 's: 'n, T, F: Form<T>>(
             Ok(value) => values.push(value),
             Err(problem) => problems.push(problem),
         }
-        if problems.len() == MOST_OF_LIST {
+        if problems.len() == super::MOST_PROBLEMS {
             break;
         }
     }

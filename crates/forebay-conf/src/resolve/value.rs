@@ -9,9 +9,8 @@ use std::time::Duration;
 use super::Resolution;
 use crate::error::Problem;
 use crate::file::{At, Size, Time};
-use crate::key::check_method;
 pub(super) use crate::key::is_token;
-use crate::{parse_duration, parse_size};
+use crate::key::{self, check_method};
 
 /// Returns true if the text is a host name or an address, with a port.
 pub(super) fn host_and_port(text: &str) -> bool {
@@ -38,29 +37,20 @@ pub(super) fn time_above_zero(typed: &Option<Time>, default: Duration) -> Resolu
 /// Returns a duration of more than zero, or `None` if the user typed none.
 pub(super) fn optional_time_above_zero(typed: &Option<Time>) -> Resolution<Option<Duration>> {
     match (typed, optional_time(typed)?) {
-        (Some(at), Some(Duration::ZERO)) => {
-            Err(Problem::new(&at.span, "this time has to be above zero")
-                .help("give it time, such as \"60s\", or leave it out for the default"))
-        }
+        (Some(at), Some(time)) => key::above_zero(time, &at.span).map(Some),
         (_, time) => Ok(time),
     }
 }
 
 pub(super) fn optional_time(typed: &Option<Time>) -> Resolution<Option<Duration>> {
     let Some(at) = typed else { return Ok(None) };
-    parse_duration(&at.0).map(Some).map_err(|wrong| {
-        let problem = Problem::new(&at.span, format!("the duration \"{}\" {wrong}", at.0));
-        problem.help("write a number with its unit (ms, s, m, h, d or w), such as \"60s\"")
-    })
+    key::duration(&at.0, &at.span).map(Some)
 }
 
 /// Returns a size in bytes, or `None` if the user typed none.
 pub(super) fn size(typed: &Option<Size>) -> Resolution<Option<u64>> {
     let Some(at) = typed else { return Ok(None) };
-    parse_size(&at.0).map(Some).map_err(|wrong| {
-        let problem = Problem::new(&at.span, format!("the size \"{}\" {wrong}", at.0));
-        problem.help("write bytes, or a number with its unit, such as \"8k\" or \"16MiB\"")
-    })
+    key::size(&at.0, &at.span).map(Some)
 }
 
 /// Returns a size in bytes, or `None` if the user typed none. For `"unlimited"`, returns
@@ -77,37 +67,17 @@ pub(super) fn within<T: PartialOrd + Display + Copy>(
     typed: &At<T>,
     range: RangeInclusive<T>,
 ) -> Resolution<T> {
-    if range.contains(&typed.value) {
-        return Ok(typed.value);
-    }
-    let (wrong, help) = if typed.value < *range.start() {
-        ("small", format!("the least is {}", range.start()))
-    } else {
-        ("large", format!("the most is {}", range.end()))
-    };
-    Err(Problem::new(&typed.span, format!("{} is too {wrong}", typed.value)).help(help))
+    key::within(typed.value, range, &typed.span)
 }
 
 /// Returns the text if it is not empty and contains no control characters.
 pub(super) fn text(typed: &At<impl AsRef<str>>) -> Resolution<&str> {
-    let text = typed.value.as_ref();
-    if text.is_empty() {
-        return Err(
-            Problem::new(&typed.span, "this is empty").help("give a value, or leave it out")
-        );
-    }
-    no_control(text, typed)
+    key::plain(typed.value.as_ref(), &typed.span)
 }
 
 /// Returns the text if it contains no control characters.
 pub(super) fn no_control<'t, T>(text: &'t str, typed: &At<T>) -> Resolution<&'t str> {
-    match text.chars().find(|c| c.is_control()) {
-        Some(c) => {
-            let message = format!("the control character {} is not allowed here", c.escape_debug());
-            Err(Problem::new(&typed.span, message).help("leave it out"))
-        }
-        None => Ok(text),
-    }
+    key::no_control(text, &typed.span)
 }
 
 /// Returns environment variables or FastCGI parameters, if their names and values are valid.
