@@ -180,10 +180,14 @@ fn is_host(name: &str) -> bool {
         && name.split('.').all(is_label)
 }
 
-/// Returns true if a name can be that of a user, and means nothing else in a path.
+/// Returns true if a name can be that of a user, and means nothing else in a path. Digits alone would
+/// be the number of another user.
 fn is_user(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    (1..=64).contains(&name.len()) && !name.starts_with(['-', '.']) && name.bytes().all(is_plain)
+    (1..=64).contains(&name.len())
+        && !name.starts_with(['-', '.'])
+        && name.bytes().all(is_plain)
+        && !name.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Replaces each site with `hosts_from` by a site for each directory, and each route with
@@ -468,9 +472,10 @@ mod tests {
         for name in ["alice", "a", "www-data", "b.smith", "Anna_2"] {
             assert!(is_user(name), "{name}");
         }
-        for name in
-            ["", ".", "..", ".a", "-a", "a/b", "a\0", "a*", "{owner}", "a b", "a%", "\u{e4}"]
-        {
+        for name in [
+            "", ".", "..", ".a", "-a", "0", "1000", "a/b", "a\0", "a*", "{owner}", "a b", "a%",
+            "\u{e4}",
+        ] {
             assert!(!is_user(name), "{name}");
         }
         assert!(!is_user(&"a".repeat(65)));
