@@ -200,6 +200,7 @@ fn gateway(text: &str) -> MemoryGateway {
         timeouts: plan.server.timeouts.clone(),
         limits: plan.server.limits.clone(),
         timing: false,
+        is_timed: false,
         admin_hosts: Vec::new(),
         admin_token: None,
         spool_dir: None,

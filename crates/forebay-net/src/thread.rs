@@ -38,6 +38,8 @@ pub struct Settings {
     pub limits: Limits,
     /// True if the steps of each request are timed.
     pub timing: bool,
+    /// True if somebody reads the times of requests, even without an access log.
+    pub is_timed: bool,
     /// `Host` names that the admin listener accepts, in lower case.
     pub admin_hosts: Vec<String>,
     /// Token that a client of the admin listener needs to restart applications.
@@ -73,12 +75,15 @@ struct Measured {
     reports_steps: bool,
     /// True if requests may be traced.
     traces: bool,
+    /// True if durations are measured even without an access log.
+    is_timed: bool,
 }
 
 impl Measured {
     fn of(settings: &Settings, log: &AccessLog) -> Self {
         let steps = settings.timing || log.needs_steps();
-        Self { steps, reports_steps: settings.timing, traces: log.tracer().is_some() }
+        let (is_timed, traces) = (settings.is_timed, log.tracer().is_some());
+        Self { steps, reports_steps: settings.timing, traces, is_timed }
     }
 }
 
@@ -91,8 +96,6 @@ pub struct Thread {
     pub deadlines: Rc<Deadlines>,
     log: RefCell<AccessLog>,
     pub counters: Arc<Counters>,
-    /// True if durations are measured even without an access log.
-    pub is_timed: bool,
     pub load: Arc<crate::listen::Loads>,
     pub index: usize,
     measured: Cell<Measured>,
@@ -132,7 +135,6 @@ impl Thread {
         load: Arc<crate::listen::Loads>,
         index: usize,
         counters: Arc<Counters>,
-        is_timed: bool,
     ) -> Self {
         let measured = Cell::new(Measured::of(&settings, &log));
         let idle_room = IdleRoom::of_descriptors(load.threads());
@@ -144,7 +146,6 @@ impl Thread {
             deadlines: Rc::default(),
             log: RefCell::new(log),
             counters,
-            is_timed,
             load,
             index,
             measured,
@@ -298,7 +299,7 @@ impl Thread {
 
     /// Returns the current time as the start time of a request, if durations are measured.
     pub fn start(&self) -> Option<Instant> {
-        (self.is_timed || self.log.borrow().is_on()).then(Instant::now)
+        (self.measured.get().is_timed || self.log.borrow().is_on()).then(Instant::now)
     }
 
     /// Writes a line to the access log with this number.

@@ -51,7 +51,7 @@ impl MemoryGateway {
         let loads = Loads::new(vec![hand], most, per_address);
         let access = errors.access(format);
         let counters: Arc<Counters> = Arc::default();
-        let mut thread = Thread::new(settings, errors, access, Arc::new(loads), 0, counters, false);
+        let mut thread = Thread::new(settings, errors, access, Arc::new(loads), 0, counters);
         thread.network = Some(Rc::default());
         let thread = Rc::new(thread);
         let table = tables(&thread, listen);

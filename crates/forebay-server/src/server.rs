@@ -420,7 +420,6 @@ impl Server {
         let per_address = AddressLimit::of(limits.connections_per_address, most);
         let loads = Arc::new(Loads::new(hands, most, per_address));
         let counters: Vec<Arc<Counters>> = (0..self.threads).map(|_| Arc::default()).collect();
-        let is_timed = self.admin.is_some() || self.wanted.log.metrics.is_some();
         let (of_threads, started) = (counters.clone(), Instant::now());
         let meters =
             Arc::new(Meters { threads: of_threads, loads: loads.clone(), control, started });
@@ -465,9 +464,8 @@ impl Server {
                     {
                         errors.warn(&format!("cannot keep to processor {processor}: {error}"));
                     }
-                    let thread = Rc::new(Thread::new(
-                        settings, errors, log, loads, index, counters, is_timed,
-                    ));
+                    let thread =
+                        Rc::new(Thread::new(settings, errors, log, loads, index, counters));
                     serving.run(thread);
                 })?,
             );

@@ -272,6 +272,7 @@ fn wanted(plan: &Plan) -> Wanted {
             timeouts: plan.server.timeouts.clone(),
             limits: plan.server.limits.clone(),
             timing: plan.server.timing,
+            is_timed: plan.server.admin.is_some() || plan.log.metrics.is_some(),
             spool_dir: plan.server.spool_dir.clone(),
             admin_hosts: plan.server.admin_hosts.clone(),
             admin_token: plan.server.admin_token.clone(),

@@ -179,3 +179,28 @@ fn a_collector_that_fails_delays_nothing_and_is_named_once() {
     assert!(eventually(|| exports.try_iter().count() == 0));
     forebay.stop();
 }
+
+#[test]
+fn times_are_measured_for_an_export_that_a_reload_begins() {
+    let folder = Folder::new();
+    folder.write("files/a.txt", "a");
+    let site = "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\nfiles = \"files\"\n";
+    let mut forebay = serve(folder, site);
+    let (port, exports) = collector(&[]);
+    let table = format!("[metrics]\nto = \"http://127.0.0.1:{port}\"\ninterval = \"1s\"\n");
+    std::fs::write(forebay.folder.path().join("site.toml"), table + site).unwrap();
+    forebay.signal(Signal::HUP);
+    exports.recv_timeout(DEADLINE).unwrap();
+    assert_eq!(
+        forebay.ask("GET /a.txt HTTP/1.1\r\nHost: b\r\nConnection: close\r\n\r\n").status,
+        200
+    );
+    let is_measured = |document: &Value| {
+        let all = metrics(document).iter();
+        let durations = all.filter(|one| one["name"] == "forebay_request_duration_seconds");
+        durations.flat_map(points).any(|point| point["count"] == "1")
+    };
+    let mut later = (0..20).map(|_| exports.recv_timeout(DEADLINE).unwrap());
+    assert!(later.any(|(_, document)| is_measured(&document)));
+    forebay.stop();
+}

@@ -200,6 +200,7 @@ fn settings(plan: &Plan) -> Settings {
         timeouts: plan.server.timeouts.clone(),
         limits: plan.server.limits.clone(),
         timing: plan.server.timing,
+        is_timed: false,
         admin_hosts: Vec::new(),
         admin_token: None,
         spool_dir: plan.server.spool_dir.clone(),

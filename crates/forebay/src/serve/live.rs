@@ -210,7 +210,9 @@ impl Live {
                  `admin_token`, `user` and `group` change only with a restart",
             );
         }
-        let (wanted, grace) = (wanted(&plan), plan.server.grace);
+        let (mut wanted, grace) = (wanted(&plan), plan.server.grace);
+        // The listener of `admin` stays until a restart.
+        wanted.settings.is_timed |= self.fixed.admin.is_some();
         let old = self.origins();
         let (tls, starts) = if is_new {
             let tls = SiteTls::load(&plan, Some(old.tls()));
