@@ -9,7 +9,7 @@ package Forebay::Proof;
 use strict;
 
 # A walk that exceeds a limit says so, and then the script is not proved.
-my ($MAX_NODES, $MAX_SECONDS, $MAX_TRACES, $MAX_DEPTH) = (500_000, 3, 1000, 40);
+my ($MAX_NODES, $MAX_SECONDS, $MAX_TRACES, $MAX_DEPTH) = (500_000, 3, 3000, 40);
 my $INTERVAL = 500;    # of kept requests that are checked
 my $SHARE = 0.005;     # of processor time that checks may take
 my ($MAX_ELEMENTS, $ELEMENT_DEPTH) = (256, 5);    # of containers whose elements are traces of their own
@@ -17,8 +17,7 @@ my ($MAX_ELEMENTS, $ELEMENT_DEPTH) = (256, 5);    # of containers whose elements
 my $SKIPPED = qr/^(?:B|CORE|Config|DB|Digest::MD5|DynaLoader|Forebay|Internals|PerlIO|UNIVERSAL|XSLoader
     |builtin|bytes|feature|mro|re|strict|utf8|version|vxs|warnings)(?:::|\z)/x;
 # Variables of main that each request gets anew, or that process_traces() reports.
-my %OF_PERL = map { ($_ => 1) } qw(ENV INC SIG ARGV ARGVOUT STDIN STDOUT STDERR stdin stdout stderr _
-    a b 0);
+my %OF_PERL = map { ($_ => 1) } qw(ENV INC SIG ARGV ARGVOUT STDIN STDOUT STDERR stdin stdout stderr _ 0);
 my $SCRIPTS = 'Forebay::Script::';
 
 # Classes of caches whose values belong to their keys, and variables that only give out names: they
@@ -29,6 +28,10 @@ our $compares_environment;    # CGI scripts get a new one for each request
 our $salt = '';    # of digests, so that a value cannot be guessed from its digest
 my (%seen, $nodes, $deadline, $too_large, @clock);
 my ($old, $is_new, $after, $folded, $traces);    # of the walk
+# Each object belongs to the path on which the first walk has met it, and is walked there. If it
+# belonged to the first path of each walk, an element that a request adds would seem to change all
+# objects behind it. The values are weak references, and paths.
+my ($known, $owned, %foreign, $at) = ({}, {});
 
 # Loads what snapshots need. Returns false if this perl lacks it.
 sub is_possible {
@@ -41,8 +44,9 @@ sub is_possible {
 sub snapshot {
     (my $own, $old, $traces, my $application) = @_;
     begin_walk();
-    %seen = ();
-    my %all = (packages => {}, leaves => {});
+    (%seen, %foreign) = ();
+    ($known, $owned) = ($old ? $old->{owned} : {}, {});
+    my %all = (packages => {}, leaves => {}, owned => $owned);
     $after = $all{leaves};
     CGI::initialize_globals() if $INC{'CGI.pm'} && defined &CGI::initialize_globals;
     process_traces();
@@ -63,6 +67,10 @@ if ($old && !$old->{packages}{$package}) {
         }
     }
     variables_of('the application', $application) if $application;
+    $known = {};
+    for (sort { $foreign{$a}[1] cmp $foreign{$b}[1] } keys %foreign) {
+        element("what was $foreign{$_}[1]", $foreign{$_}[0], 0) if !$seen{$_};
+    }
     if ($old && !$too_large) {
         for my $path (keys %{ $old->{leaves} }) {
             next if exists $after->{$path};
@@ -71,13 +79,13 @@ if ($old && !$old->{packages}{$package}) {
     }
     push @$traces, ['the variables', '', '', 'more variables than a proof can compare']
         if $traces && $too_large;
-    %seen = ();
+    (%seen, %foreign) = ();
     return \%all;
 }
 
 # Takes the state of the process into a snapshot again, because the host has changed it since.
 sub refresh {
-    ($old, $traces, $after) = (undef, undef, $_[0]{leaves});
+    ($old, $traces, $after, $known, $owned) = (undef, undef, $_[0]{leaves}, {}, {});
     begin_walk();
     delete @$after{ grep { /^descriptors of |^\$SIG\{/ } keys %$after };
     process_traces();
@@ -94,7 +102,7 @@ sub packages_below {
     my ($name, $prefix) = @_;
     no strict 'refs';
     my @found = $prefix eq '' ? 'main' : ();
-    for my $entry (sort grep { /::\z/ && $_ ne 'main::' && !/[^\w:]/ } keys %{$name}) {
+    for my $entry (sort grep { /::\z/ && $_ ne 'main::' } keys %{$name}) {
         my $package = $prefix . substr $entry, 0, -2;
         next if $package =~ $SKIPPED;
         push @found, $package, packages_below("$package\::", "$package\::");
@@ -107,13 +115,17 @@ sub package_traces {
     no strict 'refs';
     my $stash = \%{"$package\::"};
     my $is_main = $shown eq 'main';
-    for my $name (sort grep { /\A[A-Za-z_]\w*\z/ } keys %$stash) {
+    # Perl's own variables have names of punctuation or digits, or of one control character.
+    for my $name (sort grep { /\w/ && !/::\z/ && !/\A(?:\d+|_<.*|\^?[A-Z]?\W)\z/s } keys %$stash) {
         next if $name eq 'BEGIN' || $is_main && $OF_PERL{$name} || $name eq '__script__';
         my $entry = \$stash->{$name};
         if (ref $entry ne 'GLOB') {    # a sub, a constant or a declaration
-            captured_traces($$entry, "$shown\::$name", $package) if reftype($$entry) eq 'CODE';
+            my $is_code = reftype($$entry) eq 'CODE';
+            captured_traces($$entry, "$shown\::$name", $package) if $is_code;
+            record("\$$shown\::$name", 'f', text($$entry, 0)) if !$is_code && ref $$entry && $is_main;
             next;
         }
+        $name =~ s/^([\x01-\x1a])/'^' . chr 64 + ord $1/e;
         my ($array, $hash, $code, $io) = map { *{$entry}{$_} } qw(ARRAY HASH CODE IO);
         element("\$$shown\::$name", ${*$entry}, 0);
         container("$shown\::$name", $array, 0) if $array;
@@ -128,6 +140,13 @@ sub package_traces {
 sub captured_traces {
     my ($code, $name, $package) = @_;
     my $info = B::svref_2object($code);
+    # What a script evaluates may have a value of the request in its text.
+    if ($info->CvFLAGS & B::CVf_CONST()) {
+        record("the constant $name", 'f', text($code->(), 0)) if $name =~ /^main::/;
+    }
+    elsif (!$info->XSUB && ($info->FILE // '') =~ /^\(eval/) {
+        record("the text of sub $name", 'f', join "\0", constants($info));
+    }
     return if $info->XSUB || $info->CvFLAGS & B::CVf_CONST();
     my $gv = $info->GV;
     # Imported subs belong to their own package.
@@ -149,6 +168,17 @@ sub variables_of {
 }
 
 sub reftype { Scalar::Util::reftype($_[0]) // '' }
+
+# Returns the constants of a sub, where perl has threads.
+sub constants {
+    my ($info) = @_;
+    my $pads = $info->PADLIST;
+    return if !$$pads || ref $pads eq 'B::NULL';
+    my $values = $pads->ARRAYelt(1);
+    return if !$values || ref $values ne 'B::AV';
+    return map { $_->FLAGS & B::SVf_READONLY() && $_->can('PV') && $_->FLAGS & B::SVf_POK() ? $_->PV : () }
+        grep { ref ne 'B::SPECIAL' && ref ne 'B::NULL' } $values->ARRAY;
+}
 
 # Returns the captured variables of a sub: name with sigil, reference.
 sub captured {
@@ -179,7 +209,8 @@ sub container {
     my $is_hash = reftype($it) eq 'HASH';
     my $sigil = $depth || $path =~ /^my / ? '' : $is_hash ? '%' : '@';
     if ($is_hash ? tied %$it : tied @$it) {
-        return record("$sigil$path", 'f', 'tied ' . ref($is_hash ? tied %$it : tied @$it));
+        $at = "$sigil$path";
+        return record("$sigil$path", 'f', 'tied ' . text($is_hash ? tied %$it : tied @$it, 0));
     }
     my $count = $is_hash ? keys %$it : @$it;
     if ($count > $MAX_ELEMENTS || $depth > $ELEMENT_DEPTH) {
@@ -201,11 +232,14 @@ sub container {
 # Records a scalar variable or an element, $_[1].
 sub element {
     my ($path, undef, $depth) = @_;
-    return record($path, 'f', 'tied ' . ref tied $_[1]) if tied $_[1];
+    $at = $path;
+    return record($path, 'f', 'tied ' . text(tied $_[1], 0)) if tied $_[1];
+    record("the position of $path", 'n', pos $_[1]) if defined pos $_[1];
     my $value = $_[1];
     my $type = reftype($value);
     if (($type eq 'HASH' || $type eq 'ARRAY') && $depth <= $ELEMENT_DEPTH
-        && !$seen{ Scalar::Util::refaddr($value) }) {
+        && !is_elsewhere($value)) {
+        own($value);
         my $class = Scalar::Util::blessed($value) // $type;
         record($path, 'c', $class);
         return if $IS_CACHE{$class};
@@ -215,6 +249,22 @@ sub element {
     return record($path, $value =~ /\A-?\d+(?:\.\d+)?\z/ ? 'n' : 't', plain($value))
         if $type eq '' && ref \$value ne 'GLOB';
     record($path, 'f', text($value, 0));
+}
+
+# Returns true if an object is walked on another path than this one.
+sub is_elsewhere {
+    my $address = Scalar::Util::refaddr($_[0]);
+    return 1 if $seen{$address};
+    my $owner = $known->{$address} or return 0;
+    return 0 if !$owner->[0] || $owner->[1] eq $at;
+    $foreign{$address} = [$_[0], $owner->[1]];
+    return 1;
+}
+
+sub own {
+    return if !defined Scalar::Util::blessed($_[0]);
+    my $owner = $owned->{ Scalar::Util::refaddr($_[0]) } = [$_[0], $at];
+    Scalar::Util::weaken($owner->[0]);
 }
 
 # Adds a digest to the snapshot, and a trace if it differs from that before.
@@ -267,8 +317,11 @@ sub text {
         return 't' . length($plain) . ':' . $plain;
     }
     my $class = Scalar::Util::blessed($value) // '';
-    return $class if $IS_CACHE{$class};
-    return "$class again" if $seen{ Scalar::Util::refaddr($value) }++;
+    # faults() looks at the transactions of DBI.
+    return $class if $IS_CACHE{$class} || $class =~ /^DBI::|::(?:db|st)\z/ && UNIVERSAL::isa($value, 'DBI::common');
+    return "$class again" if is_elsewhere($value);
+    $seen{ Scalar::Util::refaddr($value) } = 1;
+    own($value);
     if ($depth > $MAX_DEPTH) { $too_large = 1; return '' }
     $class .= ' ' if $class ne '';
     return $class . hash_text($value, $depth) if $type eq 'HASH';
@@ -283,7 +336,7 @@ sub text {
 
 sub hash_text {
     my ($hash, $depth) = @_;
-    return '{tied ' . ref(tied %$hash) . '}' if tied %$hash;
+    return '{tied ' . text(tied %$hash, $depth + 1) . '}' if tied %$hash;
     return '{' . join(',', map {
         my $key = key_text($_);
         't' . length($key) . ":$key=" . text($hash->{$_}, $depth + 1)
@@ -292,7 +345,7 @@ sub hash_text {
 
 sub array_text {
     my ($array, $depth) = @_;
-    return '[tied ' . ref(tied @$array) . ']' if tied @$array;
+    return '[tied ' . text(tied @$array, $depth + 1) . ']' if tied @$array;
     return '[' . join(',', map { text($array->[$_], $depth + 1) } 0 .. $#$array) . ']';
 }
 
@@ -314,6 +367,14 @@ sub code_text {
 sub handle_text {
     my ($io) = @_;
     my $number = defined $io ? eval { fileno $io } : undef;
+    if (defined $number && $number == -1 && (my $start = eval { tell $io } // -1) >= 0) {
+        # A handle of a variable, whose text has no other name.
+        local ($/, $@);
+        seek $io, 0, 0;
+        my $text = readline($io) // '';
+        seek $io, $start, 0;
+        return "a variable $start $text";
+    }
     return defined $number && $number >= 0 ? target($number) : 'closed';
 }
 
@@ -444,6 +505,28 @@ sub source {
 }
 
 # ---- the report ----
+
+# Returns a line for each module file that has been loaded since `%$before`.
+sub loaded {
+    my ($before) = @_;
+    return map { 'loaded ' . encoded($_) } grep { /\A[\w\/]+\.pm\z/ && !$before->{$_} } keys %INC;
+}
+
+# Loads the modules that a request has loaded in its process, so that the next one finds them, and
+# only what a request itself has left counts. Returns the other lines of the report, without what
+# the modules have set.
+sub load_too {
+    my (@lines) = @_;
+    my $count = keys %INC;
+    for (map { /\Aloaded ([\w\/]+\.pm)\z/ ? $1 : () } @lines) {
+        my $file = $_;
+        local ($@, $_) = ('', '');
+        eval { require $file };
+    }
+    @lines = grep { !/\Aloaded / } @lines;
+    return (0, @lines) if keys %INC == $count;
+    return (1, grep { !/\Atrace .*(?: -\z|changes%20more)/ } @lines);
+}
 
 # Returns the lines about a request: one for each trace, and one for the end.
 sub report {

@@ -55,7 +55,7 @@ sub answer_in_child {
         $pid = $$;
         Forebay::Proof::refresh($proof_baseline) if $compares;
         srand;
-        my $inputs = Forebay::Proof::inputs($env, '');
+        my ($inputs, %loaded) = (Forebay::Proof::inputs($env, ''), %INC);
         my $ends = answer($env);
         my $begun = Time::HiRes::time();
         %$env = ();    # the objects of the request end with it
@@ -64,7 +64,7 @@ sub answer_in_child {
                 my @faults = Forebay::Proof::faults();
                 my (undef, @lines) = Forebay::Proof::report($own_package, $proof_baseline, $inputs,
                     $shows_values, $begun, $application_file, \@faults, $app);
-                syswrite $report, join "\n", @lines, '';
+                syswrite $report, join "\n", Forebay::Proof::loaded(\%loaded), @lines, '';
             };
             log_error("cannot compare: $@") if $@;
         }
@@ -81,8 +81,10 @@ sub answer_in_child {
         kill KILL => $$;
     }
     my $ends = $1 eq 'ends';
+    my ($has_loaded, @lines) = Forebay::Proof::load_too(split /\n/, $text);
+    undef $proof_baseline if $has_loaded;
     syswrite $proof_log, $_ for Forebay::Proof::reports($proof_key, $application_file, $proof_token,
-        'forked', split /\n/, $text);
+        'forked', @lines);
     return $ends;
 }
 

@@ -16,8 +16,9 @@ import os
 import re
 import sys
 import time
+import weakref
 
-MAX_NODES, MAX_SECONDS, MAX_TRACES, MAX_DEPTH = 500000, 3, 1000, 40
+MAX_NODES, MAX_SECONDS, MAX_TRACES, MAX_DEPTH = 500000, 3, 3000, 40
 MAX_ELEMENTS, ELEMENT_DEPTH = 256, 5    # of containers whose elements are traces of their own
 CHECK_INTERVAL = 500                    # of kept requests that are checked
 CHECK_SHARE = 0.005                     # of processor time that checks may take
@@ -58,21 +59,34 @@ class Walk:
         self.library, self.before = library, before
         self.leaves, self.traces, self.faults = {}, [], []
         self.seen, self.path = {}, ''
+        # Each object belongs to the path on which the first walk has met it, and is walked there. If
+        # it belonged to the first path of each walk, an attribute that a request adds would seem to
+        # change all objects behind it.
+        self.owned, self.foreign = {}, {}
+        self.known = before.owned if before is not None else {}
         self.fold = None
         self.begin()
         self.modules = frozenset(sys.modules)
+        # What a request adds to a module of the standard library is not the library's.
+        self.names = before.names if before is not None else {
+            name: frozenset(vars(module)) for name, module in list(sys.modules.items())
+            if isinstance(module, MODULE)}
         try:
             self.process()
             self.of_process = frozenset(self.leaves)
             for name in sorted(sys.modules):
                 self.module(name, sys.modules[name])
+            self.known = {}
+            for path, value in sorted(self.foreign.values(), key=lambda pair: pair[0]):
+                if id(value) not in self.seen:
+                    self.element('what was ' + path, value, 0)
         except TooLarge:
             self.faults.append(('the variables', 'more variables than a proof can compare'))
         else:
             if before is not None:
                 gone = before.leaves.keys() - self.leaves.keys()
                 self.traces += [(path, 'a0:', '') for path in sorted(gone)]
-        self.seen = {}
+        self.seen, self.foreign = {}, {}
 
     def begin(self):
         """Begins the limits of a walk. They count processor time, because a busy machine is no fault
@@ -98,12 +112,20 @@ class Walk:
 
     def module(self, name, module):
         file = getattr(module, '__file__', None)
-        if not isinstance(file, str) or type(module).__module__ == 'forebay_host':
+        if type(module).__module__ == 'forebay_host' or name == '__main__' \
+                or not isinstance(module, MODULE):
             return
-        is_installed = '-packages' in file
-        if name == '__main__' or file.startswith(self.library) and not is_installed:
-            return    # process() has the state of the standard library
         names = vars(module)
+        is_installed = isinstance(file, str) and '-packages' in file
+        if not isinstance(file, str) or file.startswith(self.library) and not is_installed:
+            # process() has the state of the standard library.
+            known = self.names.get(name)
+            if known is None:    # loaded by a request, or made by it
+                known = names if names.get('__spec__') is not None else ()
+            for attribute in sorted(key for key in names if isinstance(key, str) and key not in known):
+                if attribute not in OF_IMPORT:
+                    self.variable('%s.%s' % (name, attribute), names[attribute], name)
+            return
         folds = is_installed and self.before is not None and name not in self.before.modules
         if folds:
             self.fold = []
@@ -118,7 +140,7 @@ class Walk:
 
     def variable(self, path, value, module):
         if isinstance(value, type):
-            if value.__module__ == module:
+            if value.__module__ == module or is_stray(value):
                 self.class_(path, value, module)
         elif isinstance(value, (classmethod, staticmethod)):
             self.variable(path, value.__func__, module)
@@ -130,6 +152,7 @@ class Walk:
             self.function(path, value, module)
         elif type(value).__name__ == '_lru_cache_wrapper':
             if not self.is_known(value):
+                self.path = path
                 self.record('the cache of %s' % path, 'f', self.cache(value))
             self.function(path, getattr(value, '__wrapped__', None), module)
         elif not isinstance(value, OPAQUE):
@@ -144,7 +167,8 @@ class Walk:
                 self.variable('%s.%s' % (path, attribute), item, module)
 
     def function(self, path, value, module):
-        if not isinstance(value, FUNCTION) or value.__module__ != module or self.is_known(value):
+        if not isinstance(value, FUNCTION) or self.is_known(value) \
+                or value.__module__ != module and not is_stray(value):
             return
         for name, cell in zip(value.__code__.co_freevars, value.__closure__ or ()):
             try:
@@ -153,9 +177,16 @@ class Walk:
                 continue
             if not self.is_known(cell) and not isinstance(content, OPAQUE):
                 self.variable('%s in function %s' % (name, path), content, module)
-        for item in (value.__defaults__ or ()) + tuple((value.__kwdefaults__ or {}).values()):
-            if not isinstance(item, PLAIN + OPAQUE + (FUNCTION,)):
-                self.element('a default argument of %s' % path, item, 0)
+        is_new = is_stray(value)
+        if is_new:    # its module's variables are walked nowhere else
+            for name in value.__code__.co_names:
+                if name in value.__globals__ and not name.startswith('__'):
+                    self.element('%s in function %s' % (name, path), value.__globals__[name], 0)
+        defaults = (value.__defaults__ or ()) + tuple((value.__kwdefaults__ or {}).values())
+        for index, item in enumerate(defaults):
+            if not isinstance(item, OPAQUE + (FUNCTION,)) and (is_new or not isinstance(item, PLAIN)):
+                number = '[%d]' % index if index else ''
+                self.element('a default argument of %s%s' % (path, number), item, 0)
         for name, item in sorted(vars(value).items()):
             if name != '__wrapped__':
                 self.variable('%s.%s' % (path, name), item, module)
@@ -180,15 +211,16 @@ class Walk:
             kind = 'u' if value is None else 'n' if isinstance(value, (int, float)) else 't'
             return self.record(path, kind, self.plain(value))
         if isinstance(value, OPAQUE + (FUNCTION,)):
+            if isinstance(value, FUNCTION) and is_stray(value):
+                self.function(path, value, None)
             return
         is_dict, is_list = isinstance(value, dict), isinstance(value, (list, tuple))
         names = attributes_of(value)
-        if depth > ELEMENT_DEPTH or not (is_dict or is_list or names) or id(value) in self.seen \
+        if depth > ELEMENT_DEPTH or not (is_dict or is_list or names) or self.is_elsewhere(value) \
                 or (is_dict or is_list) and len(value) > MAX_ELEMENTS or len(names) > MAX_ELEMENTS:
             return self.record(path, 'f', self.text(value, 0))
         self.count(value)
-        self.seen[id(value)] = value
-        self.watch(value)
+        self.own(value)
         self.record(path, 'c', type(value).__name__)
         if is_dict:
             items = [(self.text(key, 1), item) for key, item in list(dict.items(value))]
@@ -207,6 +239,25 @@ class Walk:
             return True
         self.seen[id(value)] = value
         return False
+
+    def is_elsewhere(self, value):
+        """Returns true if an object is walked on another path than this one."""
+        if id(value) in self.seen:
+            return True
+        reference, path = self.known.get(id(value), (None, self.path))
+        if path == self.path or reference() is not value:
+            return False
+        self.foreign[id(value)] = path, value
+        return True
+
+    def own(self, value):
+        self.seen[id(value)] = value
+        if not isinstance(value, (type, FUNCTION)):
+            try:
+                self.owned[id(value)] = weakref.ref(value), self.path
+            except TypeError:
+                pass    # a list or the like, which is part of an object
+        self.watch(value)
 
     def count(self, value):
         self.nodes += 1
@@ -236,12 +287,11 @@ class Walk:
         if isinstance(value, OPAQUE):
             return type(value).__name__
         name = type(value).__name__
-        if id(value) in self.seen:
+        if self.is_elsewhere(value):
             return name + ' again'
         if depth > MAX_DEPTH:
             raise TooLarge
-        self.seen[id(value)] = value
-        self.watch(value)
+        self.own(value)
         if isinstance(value, FUNCTION):
             parts = [self.text(cell.cell_contents, depth + 1) for cell in value.__closure__ or ()
                      if is_full(cell)]
@@ -256,6 +306,10 @@ class Walk:
             parts += sorted(self.text(item, depth + 1) for item in tuple(value))
         elif isinstance(value, bytearray):
             parts.append(value.decode('latin-1'))
+        elif name in ('BytesIO', 'StringIO') and type(value).__module__ == '_io':
+            parts.append('closed' if value.closed else self.plain(value.getvalue()))
+        elif name == 'array' and type(value).__module__ == 'array':
+            parts.append(self.plain(value.tobytes()))
         elif name == 'ContextVar':
             parts.append(self.text(value.get(None), depth + 1))
         names = attributes_of(value)
@@ -319,6 +373,7 @@ class Walk:
         if library('urllib.request'):
             state['urllib.request._opener'] = lambda: library('urllib.request')._opener
         for path, get in state.items():
+            self.path = path
             try:
                 value = get()
             except Exception as error:
@@ -357,6 +412,16 @@ def attributes_of(value):
                 except AttributeError:
                     pass    # not set
     return names
+
+
+def is_stray(value):
+    """Returns true for a class or function that code of a request may have made: its module does not
+    have it under its name."""
+    module = sys.modules.get(value.__module__)
+    if module is None or value.__module__ == '__main__':
+        return True
+    names = value.__qualname__.split('.')
+    return '<' not in value.__qualname__ and names[0] not in vars(module)
 
 
 def is_full(cell):

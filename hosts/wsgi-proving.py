@@ -46,12 +46,13 @@ class ProvingWorker(Worker):
             code = 1
             try:
                 end_with(parent)
+                known = frozenset(sys.modules)
                 self.is_own = fork_flag()
                 if compares:
                     self.baseline.refresh()
                 goes_on = Worker.answer(self)
                 if compares:
-                    self.compare(environment, report)
+                    self.compare(environment, known, report)
                 code = 0 if goes_on else ENDS_TOO
                 sys.stdout.flush()
                 sys.stderr.flush()
@@ -69,16 +70,37 @@ class ProvingWorker(Worker):
         text = b''.join(iter(lambda: os.read(report, CHUNK), b''))
         os.close(report)
         if text:
-            tell_proof(self.name, self.token, 'forked', text.decode('ascii', 'replace').split('\n'))
+            lines = self.load_too(text.decode('ascii', 'replace').split('\n'))
+            tell_proof(self.name, self.token, 'forked', lines)
         return how == 0
 
-    def compare(self, environment, report):
+    def load_too(self, lines):
+        """Loads the modules that a request has loaded in its fork, so that the next one finds them,
+        and only what a request itself has left counts. Returns the other lines of the report, without
+        what the modules have set."""
+        count = len(sys.modules)
+        for line in lines:
+            if line.startswith('loaded '):
+                try:
+                    __import__(line[len('loaded '):])
+                except BaseException:
+                    pass    # the fork could load it, perhaps with what the request had set
+        lines = [line for line in lines if not line.startswith('loaded ')]
+        if len(sys.modules) == count:
+            return lines
+        self.baseline = None
+        return [line for line in lines if not line.startswith('trace ')
+                or not line.endswith(' -') and 'changes%20more' not in line]
+
+    def compare(self, environment, known, report):
         begun = time.time()
         try:
             gc.collect()
             faults = faults_of_request()
             walk = Walk(self.library, self.baseline)
             lines = report_of(walk, inputs_of(environment), faults, begun, self.name)
+            lines = ['loaded ' + name for name in sys.modules if name not in known
+                     and name.replace('.', '_').isidentifier() and name.isascii()] + lines
             text = memoryview('\n'.join(lines).encode())
             while text:
                 text = text[os.write(report, text):]

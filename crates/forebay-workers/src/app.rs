@@ -135,7 +135,7 @@ impl App {
     /// Returns the value of the variable [`PROOF`], which a request for this script must have as its
     /// first one. `None`: it must not have it, because the script is not proved yet, or because the
     /// application is not in mode `prove`. `script` is `None` for a PSGI or WSGI application.
-    pub fn proof_of(&self, script: Option<&Path>) -> Option<String> {
+    pub fn proof_of(&self, script: Option<&Path>) -> Option<Arc<str>> {
         self.shared.proofs.as_ref()?.word(script)
     }
 

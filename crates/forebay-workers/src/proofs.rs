@@ -15,7 +15,7 @@
 
 use crate::spec::{AppSpec, Kind, PerlMode, PythonMode};
 use crate::supervisor::Command;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 use tokio::sync::mpsc::UnboundedSender;
@@ -27,6 +27,11 @@ const MAX_TRACES: usize = 3000;
 /// An array or a hash that gets more new elements than this in kept requests grows.
 const MAX_GROWTH: usize = 100;
 const MAX_SCRIPTS: usize = 1000;
+/// A variable that still holds a value of one request alone after this many times the requests of a
+/// proof depends on that request.
+const SUSPECT_PROOFS: u64 = 4;
+/// How hosts begin the reason that a value contains an input.
+const HOLDS: &str = "it holds ";
 
 /// What the hosts of an application get for their reports.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -97,11 +102,17 @@ pub(crate) struct Proofs {
 }
 
 struct Record {
-    version: Arc<str>,
+    version: String,
+    /// What hosts are told once the script is proved.
+    keep: Arc<str>,
     proof: Proof,
     inputs: HashSet<String>,
     /// The digest and the shown value of each variable that a request has changed.
     traces: HashMap<String, (String, String)>,
+    /// Variables that held a value of their first request, by name: the number of this request, and
+    /// the finding if the value depends on that. It may be a coincidence, or the doing of a visitor
+    /// who has sent what the variable always holds.
+    suspects: BTreeMap<String, (u64, Finding)>,
     /// The number of new elements of each array or hash that the checks of kept requests have found.
     grown: HashMap<String, usize>,
     micros: u64,
@@ -148,15 +159,14 @@ impl Proofs {
 
     /// Returns what the host has to know about a script: `keep` or `refused`, and the version of its
     /// file. `None`: it is still to be proved. `script` is `None` for a PSGI or WSGI application.
-    pub(crate) fn word(&self, script: Option<&Path>) -> Option<String> {
+    pub(crate) fn word(&self, script: Option<&Path>) -> Option<Arc<str>> {
         let scripts = self.scripts.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let record = scripts.get(script.map_or(Some(&*self.application), Path::to_str)?)?;
-        let word = match record.proof.verdict {
-            Verdict::Proving => return None,
-            Verdict::Proved => "keep",
-            Verdict::Refused(_) => "refused",
-        };
-        Some(format!("{word} {}", record.version))
+        match record.proof.verdict {
+            Verdict::Proving => None,
+            Verdict::Proved => Some(Arc::clone(&record.keep)),
+            Verdict::Refused(_) => Some(format!("refused {}", record.version).into()),
+        }
     }
 
     /// Returns the proofs, in the order of names.
@@ -184,7 +194,7 @@ impl Proofs {
         }
         let fresh = || Record::new(&report.script, report.version, self.needed);
         let record = scripts.entry(report.script.clone()).or_insert_with(fresh);
-        if *record.version != *report.version {
+        if record.version != report.version {
             *record = fresh();
         }
         if matches!(record.proof.verdict, Verdict::Refused(_)) {
@@ -223,10 +233,12 @@ impl Record {
             micros: 0,
         };
         Record {
-            version: version.into(),
+            version: version.to_owned(),
+            keep: format!("keep {version}").into(),
             proof,
             inputs: HashSet::new(),
             traces: HashMap::new(),
+            suspects: BTreeMap::new(),
             grown: HashMap::new(),
             micros: 0,
         }
@@ -251,7 +263,17 @@ impl Record {
             }
             What::Trace { variable, why, place, value, digest } if !why.is_empty() => {
                 let value = if value.is_empty() { description(&digest) } else { value };
-                self.refuse(&variable, why, place, vec![value])
+                let finding = finding(&variable, why, place, vec![value.clone()]);
+                let is_certain = report.is_kept || !finding.why.starts_with(HOLDS);
+                match self.traces.get(&variable) {
+                    // The same value without this input, or a second request of this visitor.
+                    Some((known, _)) if *known == digest && finding.why.starts_with(HOLDS) => None,
+                    None if !is_certain && self.traces.len() < MAX_TRACES => {
+                        self.traces.insert(variable.clone(), (digest, value));
+                        self.suspect(variable, finding)
+                    }
+                    _ => Some(self.refuse(finding)),
+                }
             }
             What::Trace { variable, digest, value, place, .. } => {
                 // Names and values may differ between a kept process and one of its own.
@@ -268,21 +290,18 @@ impl Record {
                         let count = self.grown.entry(container).or_default();
                         *count += 1;
                         if *count > MAX_GROWTH {
-                            return self.refuse(
-                                &variable,
-                                "it grows".to_owned(),
-                                place,
-                                Vec::new(),
-                            );
+                            let why = "it grows".to_owned();
+                            return Some(self.refuse(finding(&variable, why, place, Vec::new())));
                         }
                     }
                     if self.traces.len() > MAX_TRACES {
                         let why = format!("requests change more than {MAX_TRACES} variables");
-                        return self.refuse(&variable, why, place, Vec::new());
+                        return Some(self.refuse(finding(&variable, why, place, Vec::new())));
                     }
                     return None;
                 };
                 if *known == digest {
+                    self.suspects.remove(&path);
                     return None;
                 }
                 let why = if report.is_kept {
@@ -291,9 +310,24 @@ impl Record {
                     "it differs after different requests"
                 };
                 let values = vec![first.clone(), value];
-                self.refuse(&variable, why.to_owned(), place, values)
+                Some(self.refuse(finding(&variable, why.to_owned(), place, values)))
             }
         }
+    }
+
+    /// Notes that a variable holds an input. Two elements of one container that hold inputs of two
+    /// requests are entries by visitor.
+    fn suspect(&mut self, variable: String, finding: Finding) -> Option<String> {
+        let container = |name: &str| name.rsplit_once(['[', '{']).map(|(name, _)| name.to_owned());
+        let (own, number) = (container(&variable), self.proof.requests);
+        let has_other = self.suspects.iter().any(|(other, (request, _))| {
+            *request != number && own.is_some() && container(other) == own
+        });
+        if has_other {
+            return Some(self.refuse(finding));
+        }
+        self.suspects.insert(variable, (number, finding));
+        None
     }
 
     fn count_time(&mut self, micros: u64) {
@@ -306,34 +340,38 @@ impl Record {
         if *verdict != Verdict::Proving || requests < needed || self.inputs.len() < MIN_INPUTS {
             return None;
         }
+        // Later requests clear a variable if they leave the same value without this input.
+        if let Some((_, finding)) = self.suspects.values().next() {
+            let is_enough = *requests >= SUSPECT_PROOFS * needed;
+            let finding = finding.clone();
+            return is_enough.then(|| self.refuse(finding));
+        }
         self.proof.verdict = Verdict::Proved;
         let Proof { script, requests, .. } = &self.proof;
         Some(format!("{script} is proved after {requests} requests: workers keep it from now on"))
     }
 
-    fn refuse(
-        &mut self,
-        variable: &str,
-        why: String,
-        place: String,
-        values: Vec<String>,
-    ) -> Option<String> {
-        let finding = Finding {
-            cure: cure(variable, &why).to_owned(),
-            variable: variable.to_owned(),
-            why,
-            place,
-            values: values.into_iter().filter(|value| !value.is_empty()).collect(),
-        };
+    /// Returns the message for the log.
+    fn refuse(&mut self, finding: Finding) -> String {
         let place =
             if finding.place.is_empty() { String::new() } else { format!(" ({})", finding.place) };
         let news = format!(
-            "{}: each request gets a process of its own, because {variable} is not safe to keep: \
+            "{}: each request gets a process of its own, because {} is not safe to keep: \
              {}{place}. {}",
-            self.proof.script, finding.why, finding.cure
+            self.proof.script, finding.variable, finding.why, finding.cure
         );
         self.proof.verdict = Verdict::Refused(finding);
-        Some(news)
+        news
+    }
+}
+
+fn finding(variable: &str, why: String, place: String, values: Vec<String>) -> Finding {
+    Finding {
+        cure: cure(variable, &why).to_owned(),
+        variable: variable.to_owned(),
+        why,
+        place,
+        values: values.into_iter().filter(|value| !value.is_empty()).collect(),
     }
 }
 
@@ -487,6 +525,36 @@ mod tests {
         assert_eq!(finding.values.len(), 2);
         end(&proofs, "forked", "1", 6);
         assert_eq!(proofs.word(Some(Path::new("/s.pl"))).as_deref(), Some("refused 1"));
+    }
+
+    #[test]
+    fn a_visitor_who_sends_a_constant_does_not_demote() {
+        let proofs = proofs(5);
+        trace(&proofs, "forked", "t4:abcd", "it%20holds%20the%20parameter");
+        (0..5).for_each(|input| end(&proofs, "forked", "1", input));
+        assert_eq!(verdict(&proofs), Verdict::Proving, "another request has to leave the same");
+        trace(&proofs, "forked", "t4:abcd", "-");
+        trace(&proofs, "forked", "t4:abcd", "it%20holds%20the%20parameter");
+        end(&proofs, "forked", "1", 6);
+        assert_eq!(verdict(&proofs), Verdict::Proved);
+    }
+
+    #[test]
+    fn a_value_of_one_visitor_alone_ends_a_proof() {
+        let proofs = proofs(5);
+        let sees = |variable: &str| {
+            let why = "it%20holds%20the%20cookie";
+            proofs.hear(&format!("KEY forked /s.pl 1 trace {variable} t4:abcd - - {why}"));
+            end(&proofs, "forked", "1", 1);
+        };
+        sees("$x{first}");
+        assert_eq!(verdict(&proofs), Verdict::Proving);
+        sees("$x{second}");
+        assert!(matches!(verdict(&proofs), Verdict::Refused(_)), "a cache by visitor");
+        let proofs = self::proofs(5);
+        trace(&proofs, "forked", "t4:abcd", "it%20holds%20the%20cookie");
+        (0..20).for_each(|input| end(&proofs, "forked", "1", input));
+        assert!(matches!(verdict(&proofs), Verdict::Refused(_)), "no other request has left it");
     }
 
     #[test]

@@ -116,6 +116,78 @@ fn misuse_in_perl_is_found_with_its_line() {
 }
 
 #[test]
+fn values_that_perl_hides_are_found() {
+    let tie = "package T; sub TIESCALAR { bless {} } sub FETCH { '' } sub STORE { $_[0]{v} = $_[1] }\n\
+               package main; our $x; tie $x, 'T' if !tied $x; $x = $name;";
+    let cases: [Misuse; 9] = [
+        ("tied scalar", tie, "$main::x", ""),
+        (
+            "tied hash",
+            "require Tie::Hash; our %h; tie %h, 'Tie::StdHash'; $h{user} = $name;",
+            "%main::h",
+            "",
+        ),
+        ("closure", "our $f = do { my $own = $name; sub { $own } };", "$main::f", "line 5"),
+        ("evaluated sub", "eval \"sub who { '$name' }\";", "the text of sub main::who", ""),
+        ("constant", "eval \"sub WHO() { '$name' }\";", "main::WHO", ""),
+        ("entry of a stash", "$main::{leak} = \\$name;", "$main::leak", ""),
+        ("handle of a variable", "open our $fh, '<', \\(my $own = $name);", "$main::fh", ""),
+        ("odd names", "no strict; ${'a b'} = ${'x-y::z'} = $name;", "", ""),
+        ("position", "our $p = 'a' x 30; pos($p) = length $name;", "the position of $main::p", ""),
+    ];
+    find_each(&cases, ".pl", perl, &[]);
+}
+
+#[test]
+fn values_that_python_hides_are_found() {
+    let cases: [Misuse; 8] = [
+        ("lambda", "shop.f = lambda: name", "name in function shop.f", ""),
+        (
+            "new default argument",
+            "def f(a=name): pass\nshop.f = f",
+            "default argument of shop.f",
+            "",
+        ),
+        ("new class", "shop.T = type('T', (), {'user': name})", "shop.T.user", ""),
+        ("memory file", "import io; shop.b = io.StringIO(name)", "shop.b", ""),
+        ("array", "import array; shop.a = array.array('u', name)", "shop.a", ""),
+        ("name in the library", "import string; string.user = name", "string.user", ""),
+        ("built-in name", "import builtins; builtins.user = name", "builtins.user", ""),
+        (
+            "module without file",
+            "import sys, types; m = types.ModuleType('m'); m.user = name; sys.modules['m'] = m",
+            "m.user",
+            "",
+        ),
+    ];
+    find_each(&cases, ".py", python, &[("shop.py", "")]);
+}
+
+#[test]
+fn scripts_that_leave_the_usual_path_are_found() {
+    let cases: [Misuse; 6] = [
+        ("exit", "our $user = $name; exit 3;", "$main::user", "line 5"),
+        ("die", "our $user = $name; die \"oops\\n\";", "$main::user", "line 5"),
+        ("end block", "END { our $user = $name }", "$main::user", "line 5"),
+        (
+            "destructor",
+            "{ package D; our $last; sub DESTROY { print 'bye'; $last = $_[0]{n} } }\n\
+             { my $own = bless { n => $name }, 'D'; }",
+            "$D::last",
+            "",
+        ),
+        (
+            "fork",
+            "my $p = fork; exit 0 if !$p; waitpid $p, 0; our $user = $name;",
+            "$main::user",
+            "",
+        ),
+        ("10 MB", "print 'x' x 10_000_000; our $user = $name;", "$main::user", "line 5"),
+    ];
+    find_each(&cases, ".pl", perl, &[]);
+}
+
+#[test]
 fn modules_in_perl_that_keep_a_visitor_are_found() {
     let module = "package Shop;\nmy %by_user;\nour $current;\nsub new { bless {}, shift }\n\
                   sub enter { $by_user{$_[1]} = time }\nsub set { $current = $_[1] }\n1;\n";
@@ -391,6 +463,34 @@ fn verdict_of(kind: &str, file: (&str, &str), state: &str) -> Value {
     let is_there = || proofs(admin).first().is_some_and(|proof| proof["state"] == state);
     assert!(eventually(is_there), "not {state}: {:?} {}", proofs(admin), forebay.output());
     proofs(admin).remove(0)
+}
+
+#[test]
+fn modules_that_requests_load_later_are_harmless() {
+    let folder = Folder::new();
+    for user in USERS {
+        folder.write(
+            &format!("part_{user}.py"),
+            "import site_app\nsite_app.parts.append(__name__)\n",
+        );
+        let part = format!("package Part_{user}; push @main::parts, __PACKAGE__; 1;\n");
+        folder.write(&format!("Part_{user}.pm"), part);
+    }
+    let app = "import importlib, urllib.parse\nparts = []\ndef app(environ, start):\n    \
+               name = urllib.parse.parse_qs(environ['QUERY_STRING'])['name'][0]\n    \
+               importlib.import_module('part_' + name)\n    start('200 OK', [])\n    \
+               return [b'hello ' + name.encode()]\n";
+    folder.write("site_app.py", app);
+    let app = "use FindBin; use lib '.'; sub { my ($name) = $_[0]{QUERY_STRING} =~ /name=(\\w+)/;\n\
+               require \"Part_$name.pm\"; [200, [], [\"hello $name\"]] }\n";
+    folder.write("app.psgi", app);
+    let dir = folder.path().display().to_string();
+    let kind = format!(
+        "kind = \"wsgi\"\nmodule = \"site_app:app\"\ndir = \"{dir}\"\npython = \"/usr/bin/python3\""
+    );
+    verdict_of(&kind, ("none", ""), "proved");
+    let kind = format!("kind = \"psgi\"\nfile = \"{dir}/app.psgi\"\nlib = [\"{dir}\"]");
+    verdict_of(&kind, ("none", ""), "proved");
 }
 
 fn variable(proof: &Value) -> &str {
