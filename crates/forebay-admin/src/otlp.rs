@@ -8,16 +8,13 @@ use std::fmt::Write as _;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use forebay_conf::{self as conf, Level};
-use forebay_net::collector::{Collector, append_text};
+use forebay_net::collector::{Collector, LAST_EXPORT, append_text};
 
 use crate::admin::Meters;
 use crate::metrics::{Kind, METRICS};
-
-/// The longest wait for the last export.
-const ENDING: Duration = Duration::from_secs(3);
 
 /// The export of metrics. It ends when this is dropped.
 pub struct MetricsExport {
@@ -65,7 +62,7 @@ impl MetricsExport {
     /// Exports once more, and waits for the end of the thread for a limited time.
     pub fn finish(mut self) {
         self.end = None;
-        let _ = self.ended.recv_timeout(ENDING);
+        let _ = self.ended.recv_timeout(LAST_EXPORT);
     }
 }
 

@@ -14,6 +14,12 @@ use crate::tls::ClientTls;
 
 /// Time limit of one export.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Before Forebay ends, it waits this long at most for the last export.
+///
+/// A collector beside Forebay answers in milliseconds, and one on another continent, with a handshake
+/// of TLS, in three or four round trips. A collector that is silent must not delay a stop: a service
+/// manager, and the next version of Forebay, wait for it.
+pub const LAST_EXPORT: Duration = Duration::from_millis(500);
 /// Maximum length of a collector's reply.
 const LONGEST_REPLY: usize = 64 << 10;
 

@@ -16,6 +16,7 @@ use forebay_wire::Span;
 use forebay_wire::http1::{Field, KnownField, host_of};
 use forebay_wire::trace_context::{TraceParent, trace_state};
 
+use crate::collector::LAST_EXPORT;
 use crate::head::Request;
 use crate::log::LogEntry;
 use crate::request_trace::RequestTrace;
@@ -124,7 +125,7 @@ impl Tracer {
         if self.0.sender.try_send(ExportMessage::End).is_ok()
             && let Ok(ended) = self.0.ended.lock()
         {
-            let _ = ended.recv_timeout(ENDING);
+            let _ = ended.recv_timeout(LAST_EXPORT);
         }
     }
 
@@ -312,5 +313,3 @@ fn new_trace_id() -> [u8; 16] {
 
 /// Longest time that spans wait for others before their export.
 const BATCH_DELAY: Duration = Duration::from_secs(5);
-/// Before Forebay exits, it waits this long at most for the last export.
-const ENDING: Duration = Duration::from_secs(3);

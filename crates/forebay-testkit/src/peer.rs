@@ -42,7 +42,7 @@ use list::{PeerEntry, Sign};
 pub use apache::apache;
 pub use caddy::caddy;
 pub use fcgiwrap::fcgiwrap;
-pub use go::routeguide;
+pub use go::{otlp_collector, routeguide};
 pub use haproxy::haproxy;
 pub use jetty::{jetty_http2, restart_jetty};
 pub use mono::{compile_cs, has_mono, mono_fastcgi, mono_fastcgi_tcp};

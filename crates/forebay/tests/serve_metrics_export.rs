@@ -11,6 +11,7 @@ use std::thread;
 use forebay_testkit::DEADLINE;
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
+use forebay_testkit::peer;
 use forebay_testkit::process::eventually;
 use forebay_testkit::stream::Address;
 use rustix::process::Signal;
@@ -203,4 +204,83 @@ fn times_are_measured_for_an_export_that_a_reload_begins() {
     let mut later = (0..20).map(|_| exports.recv_timeout(DEADLINE).unwrap());
     assert!(later.any(|(_, document)| is_measured(&document)));
     forebay.stop();
+}
+
+/// True if the collector has understood all that was sent. It leaves out defaults, and adds some.
+fn has_all(received: &Value, sent: &Value) -> bool {
+    match (sent, received) {
+        (Value::Object(sent), Value::Object(received)) => sent.iter().all(|(key, sent)| {
+            let is_default = match sent {
+                Value::Array(items) => items.is_empty(),
+                Value::String(text) => text.is_empty() || text == "0",
+                _ => false,
+            };
+            received.get(key).map_or(is_default, |received| has_all(received, sent))
+        }),
+        (Value::Array(sent), Value::Array(received)) => {
+            let mut pairs = received.iter().zip(sent);
+            received.len() == sent.len() && pairs.all(|(received, sent)| has_all(received, sent))
+        }
+        (Value::Number(sent), Value::Number(received)) => sent.as_f64() == received.as_f64(),
+        _ => sent == received,
+    }
+}
+
+#[test]
+fn the_opentelemetry_collector_understands_metrics_and_traces() {
+    let Some(mut real) = peer::otlp_collector() else { return };
+    let (port, exports) = collector(&[]);
+    for port in [port, real.port()] {
+        let traces = format!("[traces]\nto = \"http://127.0.0.1:{port}\"\nservice = \"shop\"");
+        let forebay = shop(port, &traces);
+        for path in ["/a.txt?q=%22", "/none/%5c%22"] {
+            let request = format!(
+                "GET {path} HTTP/1.1\r\nHost: b\r\nUser-Agent: \"a\\\u{e4}\r\nConnection: close\r\n\r\n"
+            );
+            forebay.ask(request);
+        }
+        let (end, _) = forebay.stop();
+        assert!(!end.output.contains("are lost"), "{}", end.output);
+    }
+    let printed = |real: &mut peer::Peer| -> Vec<Value> {
+        let output = real.process().output();
+        output.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    };
+    for kind in ["resourceMetrics", "resourceSpans"] {
+        let of_kind = printed(&mut real);
+        let mut of_kind = of_kind.iter().filter(|document| document.get(kind).is_some());
+        assert!(of_kind.next().is_some(), "no {kind} from Forebay itself");
+    }
+    let (mut metrics, mut spans) = (0, 0);
+    for (head, sent) in exports.try_iter() {
+        let path = head.split(' ').nth(1).unwrap();
+        let body = sent.to_string();
+        let length = body.len();
+        let before = printed(&mut real).len();
+        let mut client = Client::connect(real.address().clone());
+        client.send(format!(
+            "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\
+             Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        ));
+        let reply = client.reply();
+        assert_eq!((reply.status, reply.text()), (200, "{\"partialSuccess\":{}}"), "{sent}");
+        let received = printed(&mut real).remove(before);
+        assert!(has_all(&received, &sent), "{sent}\n{received}");
+        metrics += usize::from(path == "/v1/metrics");
+        let of_scope = &sent["resourceSpans"][0]["scopeSpans"][0]["spans"];
+        spans += of_scope.as_array().map_or(0, Vec::len);
+    }
+    assert!(metrics > 0 && spans >= 2, "{metrics} {spans}");
+}
+
+#[test]
+fn a_stop_does_not_wait_for_a_silent_collector() {
+    // Both take connections and never answer. An export that reaches its time limit is reported.
+    let silent = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+    let [metrics, traces] = silent.each_ref().map(|one| one.local_addr().unwrap().port());
+    let forebay = shop(metrics, &format!("[traces]\nto = \"http://127.0.0.1:{traces}\""));
+    let request = "GET /a.txt HTTP/1.1\r\nHost: b\r\nConnection: close\r\n\r\n";
+    assert_eq!(forebay.ask(request).status, 200);
+    let (end, _) = forebay.stop();
+    assert!(!end.output.contains("are lost"), "{}", end.output);
 }

@@ -15,3 +15,15 @@ pub fn routeguide() -> Option<Peer> {
         Process::start(command)
     }))
 }
+
+/// Starts the receiver of the OpenTelemetry Collector, from `scripts/go/collector`, which prints each
+/// export as a line of JSON. If it has not been built, reports the test as skipped and returns
+/// `None`.
+pub fn otlp_collector() -> Option<Peer> {
+    let program = built_from_go("otlp-collector")?;
+    Some(on_free_port(|folder, port| {
+        let mut command = Command::new(&program);
+        command.arg(format!("127.0.0.1:{port}")).arg(folder.path().join("pid"));
+        Process::start(command)
+    }))
+}
