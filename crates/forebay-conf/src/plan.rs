@@ -95,8 +95,9 @@ pub struct Plan {
     pub server: Server,
     /// The access logs, and the settings of the error log.
     pub log: Log,
-    /// The sites, in the order of the file. Only a plan with streams may have none.
-    pub sites: Vec<Site>,
+    /// The sites, in the order of the file. Only a plan with streams may have none. Plans that differ
+    /// in few sites, as after a change by the administrator, share all others in memory.
+    pub sites: Vec<Arc<Site>>,
     /// The streams, in the order of the file.
     pub relays: Vec<Relay>,
     /// The applications by name. Every [`Action::App`] names one of these.
@@ -134,7 +135,7 @@ impl Plan {
             )),
             _ => None,
         });
-        self.sites.iter().flat_map(of_site).chain(of_streams).collect()
+        self.sites.iter().flat_map(|site| of_site(site)).chain(of_streams).collect()
     }
 }
 
@@ -344,7 +345,7 @@ impl Plan {
             let routes = site.routes.iter().filter_map(|route| route.own_log.clone());
             site.log.iter().cloned().chain(routes).collect::<Vec<_>>()
         };
-        for own in self.sites.iter().flat_map(of_site) {
+        for own in self.sites.iter().flat_map(|site| of_site(site)) {
             let is_known = self.log.files().any(|file| file == own);
             if !is_known && own.access != AccessLog::Off {
                 self.log.others.push(own);

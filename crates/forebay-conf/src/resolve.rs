@@ -185,7 +185,7 @@ pub(crate) fn resolve(whole: &Whole, sources: &Sources) -> Result<Plan, Vec<Prob
 /// Gives the `app_user` of `[server]` to all applications and scripts that name no user.
 fn fill_in_users(plan: &mut Plan) {
     let Some(app_user) = &plan.server.app_user else { return };
-    let routes = plan.sites.iter_mut().flat_map(|site| &mut site.routes);
+    let routes = plan.sites.iter_mut().flat_map(|site| &mut Arc::make_mut(site).routes);
     let scripts = routes.filter_map(|route| match &mut route.action {
         Action::Cgi(cgi) => Some(&mut cgi.user),
         _ => None,

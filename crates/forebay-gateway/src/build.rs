@@ -262,7 +262,7 @@ impl Origins {
             replies::store(&plan, errors, previous.and_then(|previous| previous.store.as_ref()))
                 .map_err(BuildError::Cache)?;
         let all_hosts = HostIndex::new(plan.sites.iter().map(|site| &site.hosts[..]));
-        let matchers = |site: &forebay_conf::Site| {
+        let matchers = |site: &Arc<forebay_conf::Site>| {
             Arc::new(RouteIndex::new(site.routes.iter().map(|route| &route.matcher)))
         };
         let route_indexes = plan.sites.iter().map(matchers).collect();

@@ -4,6 +4,7 @@
 //! backend chooses is not decided here: `check --start` sends the request.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_conf::{
@@ -97,7 +98,7 @@ fn request(plan: &Plan, site: &Site, test: &Expectation) -> (String, String, Lis
     };
     let is_https = scheme == "https";
     let fits = |listen: &&Listen| is_stream(listen) && listen.is_https() == is_https;
-    let mut sites = plan.sites.iter().filter(names).chain([site]);
+    let mut sites = plan.sites.iter().map(AsRef::as_ref).filter(names).chain([site]);
     let listen = sites.find_map(|site| site.listen.iter().find(fits)).unwrap_or(preferred);
     (authority.to_owned(), path, listen.clone())
 }
@@ -107,7 +108,7 @@ fn request(plan: &Plan, site: &Site, test: &Expectation) -> (String, String, Lis
 /// listener for such requests.
 pub fn socket_number(plan: &Plan, name: &str, is_https: bool) -> Option<usize> {
     let fits = |listen: &&Listen| !listen.is_http3() && listen.is_https() == is_https;
-    let names = |site: &&Site| {
+    let names = |site: &&Arc<Site>| {
         site.hosts.iter().any(|host| *host != HostPattern::Any && host.matches(name))
     };
     let mut sites = plan.sites.iter().filter(names).chain(&plan.sites);
@@ -160,11 +161,9 @@ pub fn isolate(plan: &mut Plan, dir: &Path) {
     plan.log.others.clear();
     (plan.log.error, plan.log.traces, plan.log.metrics) = (None, None, None);
     plan.relays.clear();
-    plan.sites.iter_mut().for_each(|site| {
+    for site in plan.sites.iter_mut().map(Arc::make_mut) {
         site.log = None;
         site.routes.iter_mut().for_each(|route| route.own_log = None);
-    });
-    for site in &mut plan.sites {
         let number = |listen: &Listen| all.iter().position(|other| other == listen);
         let numbers = site.listen.iter().filter_map(number);
         site.listen = numbers.map(|number| Listen::Unix(socket(dir, number))).collect();

@@ -82,8 +82,9 @@ pub(crate) fn explained(
         None => listener(plan, &url),
     };
     let mut request = request(question, &url, &listen, plan)?;
-    let sites: Vec<&Site> =
-        plan.sites.iter().filter(|site| site.listen.contains(&listen)).collect();
+    let sites: Vec<&Site> = (plan.sites.iter().map(AsRef::as_ref))
+        .filter(|site: &&Site| site.listen.contains(&listen))
+        .collect();
     let authority = request.head.authority.map(|span| span.of(&request.bytes).to_vec());
     let authority = authority.unwrap_or_default();
     let hosts = index_sites(sites.iter().map(|site| &site.hosts[..]));
@@ -92,7 +93,7 @@ pub(crate) fn explained(
     let peer = request.peer;
     let resolved = find_client(&mut request, peer, &trust(site)).map_err(Fault::from);
     let mut text = Explanation::default();
-    text.answer.site = plan.sites.iter().position(|other| std::ptr::eq(other, site));
+    text.answer.site = plan.sites.iter().position(|other| std::ptr::eq(&**other, site));
     text.item("request", &[question.method.as_bytes(), b" ", request.target()].concat());
     if is_guess {
         text.item(

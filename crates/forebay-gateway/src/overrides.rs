@@ -306,7 +306,8 @@ fn close(plan: &mut Plan, name: &str, closed: &ClosedSite) {
             except: closed.except.clone(),
             while_exists: None,
         });
-        site.routes.iter_mut().for_each(|route| route.maintenance = Some(maintenance.clone()));
+        let routes = &mut Arc::make_mut(site).routes;
+        routes.iter_mut().for_each(|route| route.maintenance = Some(maintenance.clone()));
     }
 }
 
@@ -430,7 +431,8 @@ mod tests {
             AdminChange::Maintenance(MaintenanceChange { site: site.to_owned(), closed })
         };
         let closed = |plan: &Plan| {
-            let of = |site: &Site| Some(site.routes[0].maintenance.as_ref()?.retry_after.as_secs());
+            let of =
+                |site: &Arc<Site>| Some(site.routes[0].maintenance.as_ref()?.retry_after.as_secs());
             plan.sites.iter().map(of).collect::<Vec<_>>()
         };
         let none = Overrides::default();

@@ -388,20 +388,21 @@ fn override_listen(plan: &mut Plan, listen: &Listen) {
     for site in &mut plan.sites {
         let beside = listen.beside_for_http3();
         let beside = beside.filter(|_| site.listen.iter().any(Listen::is_http3));
-        site.listen = std::iter::once(listen.clone()).chain(beside).collect();
+        let all = std::iter::once(listen.clone()).chain(beside).collect();
+        Arc::make_mut(site).listen = all;
     }
 }
 
 /// Checks that every site can use the address of `--listen`.
 fn check_listeners(plan: &Plan) -> Result<(), Failure> {
-    let lacks = |site: &Site| site.tls.is_none() && site.listen.iter().any(Listen::is_https);
+    let lacks = |site: &Arc<Site>| site.tls.is_none() && site.listen.iter().any(Listen::is_https);
     if plan.sites.iter().any(lacks) {
         return Err(Failure::configuration(
             "forebay: --listen https:// needs a certificate for every site: [site.tls] in a \
              configuration file\n",
         ));
     }
-    let lacks = |site: &Site| site.ajp.is_none() && site.listen.iter().any(Listen::is_ajp);
+    let lacks = |site: &Arc<Site>| site.ajp.is_none() && site.listen.iter().any(Listen::is_ajp);
     if plan.sites.iter().any(lacks) {
         return Err(Failure::configuration(
             "forebay: --listen cannot enable AJP for a site: write listen = \"ajp://...\" in its \

@@ -70,10 +70,14 @@ impl Plan {
 /// Returns the FastCGI settings of each route with `multiplex`, with the file and the line of the
 /// route.
 fn sharing_routes(plan: &mut Plan) -> impl Iterator<Item = (&Option<String>, usize, &mut Fastcgi)> {
-    let routes = plan
-        .sites
-        .iter_mut()
-        .flat_map(|Site { routes, file, .. }| routes.iter_mut().map(|route| (&*file, route)));
+    let shares = |route: &Route| match &route.action {
+        Action::Fastcgi(fastcgi) => fastcgi.multiplex != Multiplex::Off,
+        _ => false,
+    };
+    let sites = plan.sites.iter_mut().filter(move |site| site.routes.iter().any(shares));
+    let sites = sites.map(Arc::make_mut);
+    let routes =
+        sites.flat_map(|Site { routes, file, .. }| routes.iter_mut().map(|route| (&*file, route)));
     routes.filter_map(|(file, Route { action, line, .. })| match action {
         Action::Fastcgi(fastcgi) if fastcgi.multiplex != Multiplex::Off => {
             Some((file, *line, fastcgi))
@@ -86,8 +90,10 @@ impl Plan {
     /// Calls `change` with the group of every route and stream. A named group has one call for each
     /// of its uses.
     pub fn change_upstreams(&mut self, change: &mut impl FnMut(&mut Upstream)) {
-        let routes = self.sites.iter_mut().flat_map(|site| &mut site.routes);
-        for upstream in routes.flat_map(upstreams_mut) {
+        let has_one =
+            |site: &Site| site.routes.iter().any(|route| route.upstreams().next().is_some());
+        let sites = self.sites.iter_mut().filter(|site| has_one(site)).map(Arc::make_mut);
+        for upstream in sites.flat_map(|site| &mut site.routes).flat_map(upstreams_mut) {
             change(Arc::make_mut(upstream));
         }
         for relay in &mut self.relays {
@@ -156,5 +162,13 @@ mod tests {
         let error = on.share_connections(4).unwrap_err();
         assert!(error.contains("line 3 of test)") && error.contains("allows 3"), "{error}");
         assert_eq!(plan(&["max_connections = 3"]).share_connections(4), Ok(vec![]), "nor wanted");
+    }
+
+    #[test]
+    fn a_site_without_shared_connections_is_not_copied() {
+        let plan = plan(&["max_connections = 3"]);
+        let mut copy = plan.clone();
+        copy.share_connections(4).unwrap();
+        assert!(Arc::ptr_eq(&plan.sites[0], &copy.sites[0]));
     }
 }

@@ -99,7 +99,7 @@ impl Plan {
         Self {
             server: Server::default(),
             log: Log::default(),
-            sites: vec![site],
+            sites: vec![site.into()],
             relays: Vec::new(),
             apps: BTreeMap::new(),
             unused_upstreams: Vec::new(),

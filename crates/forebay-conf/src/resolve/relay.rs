@@ -23,7 +23,7 @@ use crate::plan::{
 pub(super) fn relays(
     context: &Context<'_>,
     file: &File,
-    sites: &[Site],
+    sites: &[Arc<Site>],
     problems: &mut Vec<Problem>,
 ) -> Vec<Relay> {
     let mut listeners = Listeners::default();
@@ -179,7 +179,12 @@ struct Listeners {
 type Proxies = (Vec<Clients>, Vec<Arc<NetworkList>>);
 
 impl Listeners {
-    fn claim(&mut self, relay: &Relay, typed: &At<file::Relay>, sites: &[Site]) -> Resolution<()> {
+    fn claim(
+        &mut self,
+        relay: &Relay,
+        typed: &At<file::Relay>,
+        sites: &[Arc<Site>],
+    ) -> Resolution<()> {
         let span = typed.listen.as_ref().map_or(&typed.span, |at| &at.span);
         for listen in &relay.listen {
             let is_any_port = matches!(

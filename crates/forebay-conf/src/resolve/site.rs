@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::effect::no_effect;
 use super::expect::expectations;
@@ -21,7 +22,11 @@ use crate::plan::{Action, ErrorPages, Files, HostPattern, Listen, Route, Scripts
 
 /// Resolves all sites. Returns the sites without a problem, and adds the problems of the others to
 /// `problems`.
-pub(super) fn sites(context: &Context<'_>, file: &File, problems: &mut Vec<Problem>) -> Vec<Site> {
+pub(super) fn sites(
+    context: &Context<'_>,
+    file: &File,
+    problems: &mut Vec<Problem>,
+) -> Vec<Arc<Site>> {
     let typed = file.site.as_deref().unwrap_or_default();
     if typed.is_empty() && file.stream.as_ref().is_none_or(Vec::is_empty) {
         problems.push(
@@ -45,7 +50,7 @@ pub(super) fn sites(context: &Context<'_>, file: &File, problems: &mut Vec<Probl
         });
         if let (Some(mut site), true) = (keep(site, problems), found == problems.len()) {
             site.inherited = inherited(context, context.filled.sites.get(&number));
-            sites.push(site);
+            sites.push(Arc::new(site));
         }
     }
     sites

@@ -161,7 +161,13 @@ pub(super) fn shared_of_all(
         });
         shared.collect()
     };
-    let shared = plan.sites.iter().enumerate().map(&mut of_site).collect::<Result<_, _>>()?;
+    let shared = plan
+        .sites
+        .iter()
+        .map(AsRef::as_ref)
+        .enumerate()
+        .map(&mut of_site)
+        .collect::<Result<_, _>>()?;
     let relays = plan.relays.iter().map(|relay| upstreams.take(&relay.upstream)).collect();
     Ok((shared, relays))
 }

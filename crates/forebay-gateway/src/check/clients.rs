@@ -17,7 +17,7 @@ pub fn doubts(plan: &Plan) -> Vec<Finding> {
         }
         found
     };
-    plan.sites.iter().enumerate().flat_map(of_site).collect()
+    plan.sites.iter().map(AsRef::as_ref).enumerate().flat_map(of_site).collect()
 }
 
 /// Returns a finding for each configured owner or group of a socket that does not exist on this
@@ -42,7 +42,7 @@ pub fn unknown_owners(plan: &Plan) -> Vec<Finding> {
         });
         unknown.collect::<Vec<_>>()
     };
-    plan.sites.iter().enumerate().flat_map(of_site).collect()
+    plan.sites.iter().map(AsRef::as_ref).enumerate().flat_map(of_site).collect()
 }
 
 /// Numbers of a site and of a route in it.

@@ -76,7 +76,7 @@ fn is_selected(plan: &Plan, site: &Site, listen: &Listen, authority: &str) -> bo
     let here: Vec<_> = plan.sites.iter().filter(|other| other.listen.contains(listen)).collect();
     let hosts = index_sites(here.iter().map(|other| &other.hosts[..]));
     here.get(select_site(&hosts, authority.as_bytes()))
-        .is_some_and(|best| std::ptr::eq(*best, site))
+        .is_some_and(|best| std::ptr::eq(&***best, site))
 }
 
 /// Returns the listener that receives the stream's own connections. Returns `None` if the stream
