@@ -111,7 +111,6 @@ sub serve {
     my ($mode, $parent, undef, @preload) = @_;    # `ps` shows the third
     end_with($parent);
     adopt_orphans();
-    @ARGV = ();
     adopt_descriptors();
     preload_all(@preload) if @preload;
     ($pid, $mask, $enters_directory, %base) = ($$, umask, $mode ne 'registry', %ENV);

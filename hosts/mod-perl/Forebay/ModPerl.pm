@@ -74,7 +74,6 @@ sub load {
     require Cwd;
     require Scalar::Util;
     ($home) = Cwd::getcwd() =~ /\A(.*)\z/s;    # a match removes the taint of -T
-    @ARGV = ();
     for my $what (@preload) {
         my $file = $what =~ m{\A/} ? $what : join('/', split /::/, $what) . '.pm';
         require_in_main($file);

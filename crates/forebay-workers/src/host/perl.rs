@@ -37,11 +37,13 @@ const PROVING: &str = include_str!("../../../../hosts/perl-proving.pl");
 /// Perl code that reads the source of the host from the control socket (standard input), and runs
 /// the host. The code reads exactly 4 bytes with a length, and the source. The code uses no lexical
 /// variables, because scripts would see them. With the switch -T, perl refuses to run what was read,
-/// but the keys of a hash are never tainted.
+/// but the keys of a hash are never tainted. The arguments are taken out of @ARGV: Perl does not count
+/// references to what a function is called with, so that a script which empties @ARGV would free them,
+/// and Carp, which shows them in a trace, would read freed memory.
 pub(super) const BOOTSTRAP: &str = "sysread(STDIN,$_,4)==4 or exit 1;$Forebay::Host::size=unpack'N',$_;$_='';\
     while(length()<$Forebay::Host::size){\
     sysread STDIN,$_,$Forebay::Host::size-length(),length() or exit 1}\
-    ($_)=keys%{{$_,0}};eval;die $@ if $@;undef $_;Forebay::Host::serve(@ARGV)";
+    ($_)=keys%{{$_,0}};eval;die $@ if $@;undef $_;Forebay::Host::serve(splice@ARGV)";
 
 /// Returns the host that runs scripts in `mode`, and first loads the files and modules in `preload`.
 pub(super) fn host(

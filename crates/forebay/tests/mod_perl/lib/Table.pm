@@ -637,6 +637,11 @@ sub bad {
     $r->headers_out->set('X-One' => "a\r\nX-Two: b") if $way eq 'head-with-line-break';
     $r->headers_out->set("X-One\r\nX-Two" => 'b') if $way eq 'name-with-line-break';
     $r->no_such_method if $way eq 'no-such-method';
+    if ($way eq 'traces') {
+        require Carp;
+        my $trace = Carp::longmess('');
+        die $trace if $trace !~ /Forebay::Host::serve\("t", \d+\)/;
+    }
     close STDOUT if $way eq 'closes-output';
     close STDIN if $way eq 'closes-input';
     $r->read(my $text, -5) if $way eq 'reads-negative';

@@ -1,0 +1,1 @@
+<% die "a reason to die"; %>

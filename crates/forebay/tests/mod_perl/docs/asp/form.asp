@@ -1,0 +1,1 @@
+<p><%= $Request->Form("name") %> <%= $Request->Form("n") * 2 %> <%= $Request->ServerVariables("REQUEST_METHOD") %></p>

@@ -1,0 +1,1 @@
+<% $Session->{count}++; %><p><%= $Session->{count} %></p>
