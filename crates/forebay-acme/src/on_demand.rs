@@ -395,7 +395,7 @@ struct OrderRate {
 
 impl OrderRate {
     fn new(settings: &OnDemand) -> Self {
-        let interval = settings.period / settings.orders.max(1);
+        let interval = settings.rate.period / settings.rate.requests.max(1);
         let ahead = interval.saturating_mul(settings.burst);
         Self { interval, ahead, next: Instant::now() }
     }

@@ -18,6 +18,7 @@ use syn::{
 /// `#[table(extend = json!({...}))]` is added to the schema.
 /// `#[table(check = path)]` names a `fn(&mut Self, &Given<'_, '_>) -> Resolution<()>`, a rule over
 /// several keys.
+/// `#[table(begin = path)]` names a `fn(&Cx<'_>)` that is called before the first key is read.
 /// `#[table(default)]` derives `Default` from the defaults of the keys.
 ///
 /// A field of type `Option` may be left out. Any other field needs one of these attributes:
@@ -25,6 +26,7 @@ use syn::{
 /// - `#[key(default)]`: the value of `Default`. The comment of the field says what it means.
 /// - `#[key(required = "\"10/s\"")]`: the key has to be given, as in this example.
 ///
+/// `#[key(none)]`: the field is no key. It has the value of `Default`, which a check may change.
 /// `#[key(name = "type")]` is the key, if it is not the name of the field.
 /// `#[key(schema = path)]` is the schema of the values, if it is not that of their form.
 /// `#[key(as = Size)]` is how the value is written; by default, as its type is.
@@ -49,7 +51,7 @@ fn derive_table(input: &DeriveInput) -> Result<Tokens, Error> {
     };
     let (ident, about) = (&input.ident, comment(&input.attrs));
     let (mut name, mut short, mut check) = (ident.to_string(), quote!(None), None);
-    let (mut extend, mut default) = (Tokens::new(), Tokens::new());
+    let (mut extend, mut default, mut begin) = (Tokens::new(), Tokens::new(), Tokens::new());
     for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("table")) {
         attribute.parse_nested_meta(|meta| {
             match meta.path.require_ident()?.to_string().as_str() {
@@ -68,6 +70,14 @@ fn derive_table(input: &DeriveInput) -> Result<Tokens, Error> {
                     };
                 }
                 "check" => check = Some(meta.value()?.parse::<Path>()?),
+                "begin" => {
+                    let path: Path = meta.value()?.parse()?;
+                    begin = quote! {
+                        fn begin(cx: &crate::key::Cx<'_>) {
+                            #path(cx)
+                        }
+                    };
+                }
                 "extend" => {
                     let more: Expr = meta.value()?.parse()?;
                     extend = quote! {
@@ -82,7 +92,12 @@ fn derive_table(input: &DeriveInput) -> Result<Tokens, Error> {
             Ok(())
         })?;
     }
-    let keys = data.fields.iter().map(Key::of).collect::<Result<Vec<_>, _>>()?;
+    let (others, fields): (Vec<_>, Vec<_>) = data.fields.iter().partition(|field| is_no_key(field));
+    let keys = fields.into_iter().map(Key::of).collect::<Result<Vec<_>, _>>()?;
+    let others = others.iter().map(|field| {
+        let ident = &field.ident;
+        quote!(let #ident = Some(Default::default());)
+    });
     let rows = keys.iter().map(Key::row);
     let reads = keys.iter().enumerate().map(|(at, key)| key.read(at));
     let idents: Vec<_> = data.fields.iter().map(|field| &field.ident).collect();
@@ -97,8 +112,11 @@ fn derive_table(input: &DeriveInput) -> Result<Tokens, Error> {
             const KEYS: &'static [crate::key::Key] = &[#(#rows),*];
             const SHORT: Option<&'static str> = #short;
 
+            #begin
+
             fn take(keys: &mut crate::key::Keys<'_, '_>) -> Option<Self> {
                 #(#reads)*
+                #(#others)*
                 let #mutable table = Self { #(#idents: #idents?),* };
                 #check
                 Some(table)
@@ -122,6 +140,15 @@ fn derive_table(input: &DeriveInput) -> Result<Tokens, Error> {
             }
         }
     })
+}
+
+/// Returns true if the field has the attribute `#[key(none)]`.
+fn is_no_key(field: &Field) -> bool {
+    let is_none = |attribute: &Attribute| {
+        attribute.path().is_ident("key")
+            && attribute.parse_args::<Path>().is_ok_and(|path| path.is_ident("none"))
+    };
+    field.attrs.iter().any(is_none)
 }
 
 /// What the attributes of a field say.

@@ -21,6 +21,7 @@ mod value_map;
 mod when;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use forebay_conf_derive::{Choice, Table};
 use schemars::generate::SchemaSettings;
@@ -29,12 +30,12 @@ use schemars::{Schema, SchemaGenerator};
 use serde_json::{Value, json};
 
 pub use crate::key::{AllOrList, At, BoolOr, NumberOrText, OneOrMany, Size, TextOr, Time};
-use crate::key::{Described, Form};
-use crate::plan::{EncodedSlashes, ErrorFormat, Level, Limits, Rotation, Timeouts};
-
-pub use access::{
-    Challenge, ConcurrencyLimit, Copied, ForwardAuth, Jwt, RateLimit, SignatureAlgorithm, SignedUrl,
+use crate::key::{Databases, Described, Form};
+use crate::plan::{
+    EncodedSlashes, ErrorFormat, Geo, Level, Limits, Rotation, Secret, Timeouts, ValueMap,
 };
+
+pub use access::{Challenge, Copied, ForwardAuth, Jwt};
 pub use app::{App, Kind, Range, Workers};
 pub(crate) use defaults::{ANSWERS, SITE_KEYS};
 pub use defaults::{Defaults, RouteKeys};
@@ -42,17 +43,13 @@ pub use log::{LogFile, Metrics, Traces};
 pub use mirror::Mirror;
 pub(crate) use places::places;
 pub use relay::Relay;
-pub use reply::{
-    Cache, Coding, Compress, Cors, ErrorPage, ErrorPages, Maintenance, Replace, RequestField,
-    RequestFields,
-};
+pub use reply::{ErrorPage, ErrorPages, Maintenance, Replace, RequestField, RequestFields};
 pub use route::{
-    BasicAuth, Cgi, DigestAuth, Files, Htaccess, Listing, Precompressed, Redirect, Respond, Route,
-    ScriptsBelow,
+    Cgi, Files, Htaccess, Listing, Precompressed, Redirect, Respond, Route, ScriptsBelow,
 };
 pub use tls::{Acme, BackendTls, ClientAuth, ExternalAccount, OnDemand, Tls, TlsVersion};
 pub use upstream::{Ajp, Backend, Fastcgi, Health, Proxy, Scgi, Sticky, Upstream, Uwsgi};
-pub use value_map::ValueMap;
+use value_map::Maps;
 pub use when::{Scheme, Values, When};
 
 /// Returns the JSON Schema of a configuration file, as indented text.
@@ -125,6 +122,10 @@ pub struct File {
     /// Settings of the whole process.
     #[key(default)]
     pub server: Server,
+    /// Tables of values, each under a name that you choose. The placeholder {map.NAME} gives the
+    /// value for a text of the request, like nginx's `map`.
+    #[key(default, as = Maps)]
+    pub map: BTreeMap<String, Arc<ValueMap>>,
     /// The access log and the error log.
     #[key(default)]
     pub log: Log,
@@ -160,10 +161,6 @@ pub struct File {
     /// "@NAME".
     #[key(default)]
     pub upstream: BTreeMap<String, At<Upstream>>,
-    /// Tables of values, each under a name that you choose. The placeholder {map.NAME} gives the
-    /// value for a text of the request, like nginx's `map`.
-    #[key(default)]
-    pub map: BTreeMap<String, At<ValueMap>>,
 }
 
 /// Settings of the whole process.
@@ -215,7 +212,8 @@ pub struct Server {
     /// Databases of countries and autonomous systems in the MMDB format, such as
     /// "GeoLite2-Country.mmdb", for `country` and `asn` of `when` and the placeholders {country} and
     /// {asn}. Forebay reads them at the start and at a reload. Default: none.
-    pub geo: Option<At<OneOrMany<String>>>,
+    #[key(as = Databases)]
+    pub geo: Option<Arc<Geo>>,
     /// The memory for stored replies of all routes with `cache`. Default: "64MiB".
     pub cache_memory: Option<Size>,
     /// The directory for stored replies that are not in memory. Forebay creates it if necessary, and
@@ -373,7 +371,7 @@ pub struct Site {
     /// The secret that web servers send with each request to an ajp:// listener: `secret` of
     /// mod_jk's workers and of ProxyPass. Required unless all ajp:// listeners are on loopback
     /// addresses or Unix sockets. Default: none.
-    pub ajp_secret: Option<At<String>>,
+    pub ajp_secret: Option<At<Secret>>,
     /// The largest packet on ajp:// listeners, from 8192 to 65536 bytes. Web servers set it with
     /// max_packet_size (mod_jk) or ProxyIOBufferSize (mod_proxy_ajp). Default: 8192.
     pub ajp_packet_size: Option<Size>,

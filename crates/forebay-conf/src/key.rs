@@ -8,7 +8,9 @@
 
 mod forms;
 mod node;
+pub(crate) mod paths;
 mod shape;
+mod texts;
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -20,14 +22,17 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use toml::de::{DeTable, DeValue};
 
 use crate::error::Problem;
+use crate::source::Sources;
 use crate::suggest;
 
 pub(crate) use forms::{
     AboveZero, Bytes, Many, Method, Placed, StatusRange, Switch, Text, Unlimited, Whole,
-    above_zero, check_method, duration, is_token, no_control, plain, size, within,
+    above_zero, check_method, duration, is_token, no_control, no_effect, plain, required, size,
+    within,
 };
 pub(crate) use node::{Node, boolean, integer, text, wrong};
 pub use shape::{AllOrList, At, BoolOr, NumberOrText, OneOrMany, Size, StatusText, TextOr, Time};
+pub(crate) use texts::{Databases, Names, PathRegex, SharedKey, check_shared, regex, template};
 
 /// The number of problems after which the rest is not looked at.
 pub(crate) const MOST_PROBLEMS: usize = 100;
@@ -37,6 +42,10 @@ pub(crate) type Resolution<T> = Result<T, Problem>;
 
 /// What a value may need to know beside its own text.
 pub(crate) struct Cx<'a> {
+    /// The files of the configuration, for relative paths.
+    pub sources: &'a Sources,
+    /// What texts with placeholders may name.
+    pub names: RefCell<Names>,
     /// The values of texts that were one placeholder `{env.NAME}`, by position: each may be meant as
     /// a number or a boolean.
     pub outside: &'a BTreeMap<usize, String>,
@@ -70,6 +79,9 @@ pub(crate) trait Table: Sized {
     const KEYS: &'static [Key];
     /// The key that a text or number in place of the table stands for.
     const SHORT: Option<&'static str>;
+
+    /// What to do before the first key is read.
+    fn begin(_: &Cx<'_>) {}
 
     /// Reads all keys. `None`: `keys` has a problem.
     fn take(keys: &mut Keys<'_, '_>) -> Option<Self>;
@@ -106,7 +118,7 @@ pub(crate) struct Keys<'a, 's> {
     table: Given<'a, 's>,
     cx: &'a Cx<'a>,
     problems: Vec<Problem>,
-    /// True if a key is taken as missing because of its value.
+    /// True if a key, or one of a table in this one, is taken as missing because of its value.
     has_wrong_value: bool,
 }
 
@@ -132,10 +144,12 @@ impl<'a, 's> Keys<'a, 's> {
         check: impl Fn(&T, &Range<usize>) -> Resolution<()>,
     ) -> Option<Option<T>> {
         let Some(node) = self.table.nodes.get(key.name) else { return Some(None) };
+        let wrong_before = self.cx.wrong_values.borrow().len();
         let value = F::read(node, self.cx).and_then(|value| {
             check(&value, &node.span())?;
             Ok(Some(value))
         });
+        self.has_wrong_value |= self.cx.wrong_values.borrow().len() > wrong_before;
         match value {
             Err(problem) if !problem.is_about_form() => {
                 self.has_wrong_value = true;
@@ -199,6 +213,7 @@ fn explain(cx: &Cx<'_>, problem: impl FnOnce() -> Problem) -> Problem {
 
 /// Reads a table.
 pub(crate) fn read_table<T: Table>(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<T> {
+    T::begin(cx);
     let mut nodes = BTreeMap::new();
     let mut problems = Vec::new();
     match (node.get_ref(), T::SHORT) {
@@ -234,6 +249,8 @@ pub(crate) fn default_table<T: Table>() -> T {
     let empty = Node::new(0..0, DeValue::Table(DeTable::new()));
     let unknown_key = |name: &str, _: &[&str], span: &Range<usize>| Problem::new(span, name);
     let cx = Cx {
+        sources: &Sources::default(),
+        names: RefCell::default(),
         outside: &BTreeMap::new(),
         unknown_key,
         room: Cell::new(0),

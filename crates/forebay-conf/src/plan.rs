@@ -38,8 +38,8 @@ use crate::key::{AboveZero, Bytes, Given, Resolution, Unlimited, Whole};
 use crate::source::SourceFile;
 
 pub use access::{
-    BandwidthLimit, Challenge, ConcurrencyLimit, Crawler, ForwardAuth, Jwt, JwtKeys, KeyUrl,
-    RateLimit, RouteTimeouts, Satisfy, SignedUrl, TokenSource,
+    BandwidthLimit, Challenge, ConcurrencyLimit, Crawler, ForwardAuth, Jwt, JwtKeys, KeyUrl, Rate,
+    RateLimit, RouteTimeouts, Satisfy, SignatureAlgorithm, SignedUrl, TokenSource,
 };
 pub(crate) use access::{PUBLIC_ALGORITHMS, SECRET_ALGORITHMS};
 pub use action::{
@@ -63,12 +63,12 @@ pub use pattern::{
 pub use peer::{Address, Clients, Listen, Network, Scheme, SocketAccess};
 pub use regex::Regex;
 pub use relay::Relay;
-pub(crate) use reply::{ALGORITHMS, MIN_SIZE, TYPES, has_script, is_plain};
 pub use reply::{
     Algorithm, Cache, CacheDisk, Compress, ContentCoding, CookieName, Cors, ErrorPages, Filters,
-    Maintenance, MediaPattern, OriginPattern, Page, PageKind, Replace, ReplaceEscape, ReplyField,
-    RequestChange, RequestField, Rewrite, Ssi, Statuses,
+    Levels, Maintenance, MediaPattern, OriginPattern, Page, PageKind, Replace, ReplaceEscape,
+    ReplyField, RequestChange, RequestField, Rewrite, Ssi, Statuses,
 };
+pub(crate) use reply::{has_script, is_plain};
 pub use route::{
     Access, BasicAuth, DigestAuth, Expectation, ExpectedAnswer, Fingerprint, Inherited, OnAbort,
     PathParameters, Route,

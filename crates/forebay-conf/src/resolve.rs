@@ -13,13 +13,11 @@ mod expect;
 mod filter;
 mod inherited;
 mod jwt;
-mod limit;
 mod listing;
 mod log;
 mod media;
 mod mod_perl;
 mod moved;
-mod path;
 mod peer;
 mod program;
 mod proxies;
@@ -29,7 +27,6 @@ mod relay;
 mod reply;
 mod route;
 mod server;
-mod signed_url;
 mod site;
 mod socket;
 mod store;
@@ -37,7 +34,6 @@ mod template;
 mod tls;
 mod upstream;
 mod value;
-mod value_map;
 mod when;
 
 use std::collections::BTreeMap;
@@ -49,13 +45,11 @@ use crate::error::Problem;
 use crate::file::At;
 use crate::hosts::{Directories, Names};
 use crate::merge::AllFilled;
-use crate::plan::{Action, Geo, Listen, Plan, Upstream, ValueMap};
+use crate::plan::{Action, Listen, Plan, Scope, Upstream};
 use crate::source::{SourceFile, Sources};
 use crate::whole::Whole;
 
-use path::directory;
 use peer::{backend, listen};
-use template::Known;
 
 pub(crate) use crate::key::{MOST_PROBLEMS, Resolution};
 
@@ -67,40 +61,27 @@ pub(crate) struct Context<'a> {
     filled: &'a AllFilled,
     /// The groups [upstream.NAME] by name.
     groups: BTreeMap<String, Arc<Upstream>>,
-    /// The tables [map.NAME] by name.
-    maps: BTreeMap<String, Arc<ValueMap>>,
-    /// The databases of countries and autonomous systems.
-    geo: Option<Arc<Geo>>,
+    /// What all texts may name.
+    scope: Scope<'a>,
     /// The directories whose entries are hosts (`hosts_from`), or users (`users_from`).
     host_directories: Vec<PathBuf>,
 }
 
 impl<'a> Context<'a> {
     /// Returns the context for the values of these sources.
-    pub fn new(sources: &'a Sources, filled: &'a AllFilled) -> Self {
-        Self {
-            sources,
-            filled,
-            groups: BTreeMap::new(),
-            maps: BTreeMap::new(),
-            geo: None,
-            host_directories: Vec::new(),
-        }
+    pub fn new(sources: &'a Sources, filled: &'a AllFilled, scope: Scope<'a>) -> Self {
+        let (groups, host_directories) = (BTreeMap::new(), Vec::new());
+        Self { sources, filled, groups, scope, host_directories }
     }
 
     /// Returns the absolute base directory of relative paths at this position of the configuration.
     fn base(&self, span: &Range<usize>) -> &'a Path {
-        &self.sources.at(span.start).base
+        self.sources.base(span)
     }
 
     /// Returns the number of the line at a position in its file, from 1.
     fn line(&self, position: usize) -> usize {
         self.sources.line(position)
-    }
-
-    /// Returns the placeholders that all texts of routes and applications may have.
-    fn known(&self) -> Known<'_> {
-        Known { captures: &[], maps: &self.maps, geo: self.geo.as_ref() }
     }
 
     /// Returns the directory of `hosts_from` or `users_from` that contains a root.
@@ -125,7 +106,8 @@ impl<'a> Context<'a> {
 /// Resolves a whole file to a plan. An error contains at least one problem.
 pub(crate) fn resolve(whole: &Whole, sources: &Sources) -> Result<Plan, Vec<Problem>> {
     let file = &whole.file;
-    let mut context = Context::new(sources, &whole.filled);
+    let scope = Scope { maps: Some(&file.map), geo: file.server.geo.as_ref(), ..Scope::default() };
+    let mut context = Context::new(sources, &whole.filled, scope);
     for site in file.site.iter().flat_map(|sites| sites.iter()) {
         let routes = site.route.iter().flatten().filter_map(|route| route.users_from.as_ref());
         let patterns = site.hosts_from.iter().map(|pattern| (Names::Hosts, pattern));
@@ -140,7 +122,6 @@ pub(crate) fn resolve(whole: &Whole, sources: &Sources) -> Result<Plan, Vec<Prob
     }
     let mut problems = whole.problems.clone();
 
-    context.geo = keep(server::geo(&context, &file.server), &mut problems).flatten();
     let server = keep(server::server(&context, &file.server), &mut problems);
     let log = keep(log::log(&context, file), &mut problems);
     let mut apps = BTreeMap::new();
@@ -152,7 +133,6 @@ pub(crate) fn resolve(whole: &Whole, sources: &Sources) -> Result<Plan, Vec<Prob
             apps.insert(name.clone(), app);
         }
     }
-    context.maps = value_map::maps(file, &mut problems);
     let (groups, unused_upstreams) = upstream::groups(&context, file, &mut problems);
     context.groups = groups;
     let sites = site::sites(&context, file, &mut problems);

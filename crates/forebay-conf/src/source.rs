@@ -93,6 +93,11 @@ impl Sources {
         &self.files[self.number_at(position)]
     }
 
+    /// Returns the absolute directory where relative paths at a position start.
+    pub fn base(&self, span: &Range<usize>) -> &Path {
+        &self.at(span.start).base
+    }
+
     /// Returns the index of the text that contains a position.
     pub fn number_at(&self, position: usize) -> usize {
         self.files.partition_point(|file| file.start <= position).saturating_sub(1)

@@ -32,6 +32,8 @@ pub(crate) struct Whole {
 pub(crate) fn read(sources: &Sources, outside: &mut Outside) -> Result<Whole, Vec<Problem>> {
     let (tree, filled) = assemble(sources, outside)?;
     let cx = Cx {
+        sources,
+        names: RefCell::default(),
         outside: &outside.alone,
         unknown_key,
         room: Cell::new(MOST_PROBLEMS),

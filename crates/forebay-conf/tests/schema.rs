@@ -131,7 +131,7 @@ fn each_value_that_is_offered_is_available() {
     for (definition, route) in [
         ("Symlinks", "files = { root = 'htdocs', follow_symlinks = '@' }"),
         ("Precompressed", "files = { root = 'htdocs', precompressed = ['@'] }"),
-        ("Coding", "files = 'htdocs'\ncompress = { algorithms = ['@'] }"),
+        ("ContentCoding", "files = 'htdocs'\ncompress = { algorithms = ['@'] }"),
         ("Balance", "proxy = { to = ['http://a', 'http://b'], balance = '@' }"),
         ("HostField", "proxy = { to = 'http://a', host = '@' }"),
         ("Redirects", "proxy = { to = 'http://a', redirect = '@' }"),

@@ -406,7 +406,7 @@ fn gate(route: &Route, request: &Request, text: &mut Explanation) -> Result<(), 
         return Err(Fault::client(403, message));
     }
     for limit in &route.access.rate_limits {
-        let (every, ahead) = (limit.interval().as_secs_f64(), limit.burst);
+        let (every, ahead) = (limit.interval().as_secs_f64(), limit.burst());
         let limit = format!("one request every {every} s per key, and {ahead} at once before");
         text.item("", limit.as_bytes());
     }

@@ -82,16 +82,18 @@ impl Compression {
 
     /// Selects the coding for the client of `request`.
     pub fn offer(self: &Rc<Self>, request: &Request) -> Offer {
-        let algorithms = &self.settings.algorithms;
         // Do not compress for HTTP/1.0 clients. The length of a compressed reply is unknown, so
         // only the end of the connection could mark the end of the reply.
         let best = if request.head.version == Version::Http10 {
             None
         } else {
-            let names: Vec<_> = algorithms.iter().map(|a| a.coding.coding()).collect();
+            let names: Vec<_> = self.settings.codings.iter().map(|one| one.coding()).collect();
             accepted_codings(request, &names).first().copied()
         };
-        Offer { compression: self.clone(), algorithm: best.map(|index| algorithms[index]) }
+        Offer {
+            compression: self.clone(),
+            algorithm: best.and_then(|index| self.settings.algorithms().nth(index)),
+        }
     }
 
     fn encoder(
@@ -239,7 +241,7 @@ fn broken(error: &std::io::Error) -> Fault {
 
 #[cfg(test)]
 mod tests {
-    use forebay_conf::ContentCoding;
+    use forebay_conf::{ContentCoding, Levels};
 
     use super::*;
 
@@ -247,8 +249,12 @@ mod tests {
     fn a_body_that_stays_the_same_is_compressed_once() {
         let gzip = Algorithm { coding: ContentCoding::Gzip, level: 5 };
         let zstd = Algorithm { coding: ContentCoding::Zstandard, level: 3 };
-        let algorithms = vec![gzip, zstd];
-        let settings = Compress { algorithms, types: Vec::new(), min_size: 0 };
+        let settings = Compress {
+            codings: vec![ContentCoding::Gzip, ContentCoding::Zstandard],
+            types: Vec::new(),
+            min_size: 0,
+            levels: Levels::default(),
+        };
         let compression = Rc::new(Compression::new(settings));
         let offer = Offer { compression, algorithm: None };
         let copies = CompressedCopies::default();

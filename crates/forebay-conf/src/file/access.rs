@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use forebay_conf_derive::{Choice, Table};
+use forebay_conf_derive::Table;
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::json;
 use toml::de::DeValue;
@@ -11,7 +11,7 @@ use super::reply::RequestFields;
 use super::upstream::{Ajp, Fastcgi, Scgi, Uwsgi};
 use super::when::When;
 use crate::key::{At, Cx, Form, Node, OneOrMany, Resolution, TextOr, Time, wrong};
-use crate::plan::{Crawler, HostField};
+use crate::plan::{Crawler, HostField, Secret};
 
 /// A task that the browser of a new visitor solves before the route answers.
 #[derive(Debug, Default, Table)]
@@ -44,7 +44,8 @@ pub struct Challenge {
     /// The secret that signs the cookies of visitors who have answered, such as
     /// "{env.CHALLENGE_SECRET}". It has at least 32 bytes. Default: derived from `store_key` if the
     /// server has a store with a key, else random, so that a restart asks all visitors again.
-    pub secret: Option<At<String>>,
+    #[key(check = Secret::is_long)]
+    pub secret: Option<Secret>,
 }
 
 /// A server that permits or refuses each request.
@@ -135,7 +136,8 @@ pub struct Jwt {
     pub key: Option<At<String>>,
     /// The secret that the issuer shares with Forebay, for HS256, HS384 and HS512. It has at least
     /// 32 bytes. Write it into a separate file: "{file.jwt-secret}".
-    pub secret: Option<At<String>>,
+    #[key(check = Secret::is_long)]
+    pub secret: Option<Secret>,
     /// The public keys of the issuer (JWK Set, RFC 7517): a file, which Forebay reads at the start
     /// and at a reload. Or a URL: `https://login.example.org/keys`, or `@NAME/keys` for the group
     /// [upstream.NAME]. Forebay reads a URL at the start and after each `refresh`. A token with an
@@ -172,69 +174,4 @@ pub struct Jwt {
     /// them is enough.
     #[key(default)]
     pub require: BTreeMap<String, At<OneOrMany<String>>>,
-}
-
-/// A limit on the number of requests with the same key.
-#[derive(Debug, Default, Table)]
-pub struct RateLimit {
-    /// The largest number of requests in a period, such as "10/s", "100/m", "1000/h" or "5/10s".
-    pub rate: Option<At<String>>,
-    /// The number of requests that may arrive earlier than the rate allows. Default: the number in
-    /// `rate` minus one.
-    pub burst: Option<At<u32>>,
-    /// A text with placeholders. Requests with the same text are counted together, and requests
-    /// with an empty text are not limited. {client} counts all addresses of an IPv6 network (/64)
-    /// as one client. Default: "{client}".
-    pub key: Option<At<String>>,
-    /// Delays requests that arrive earlier than the rate allows, so that they reach the application
-    /// at the rate. Default: false.
-    pub delay: Option<At<bool>>,
-}
-
-/// A limit on the number of requests with the same key that run at once.
-#[derive(Debug, Default, Table)]
-#[table(extend = json!({ "required": ["max"] }))]
-pub struct ConcurrencyLimit {
-    /// The largest number of requests that run at once, from their admission to the last byte of
-    /// the reply. A WebSocket counts while it is open.
-    pub max: Option<At<u32>>,
-    /// A text with placeholders. Requests with the same text are counted together, and requests
-    /// with an empty text are not limited. {client} counts all addresses of an IPv6 network (/64)
-    /// as one client. Default: "{client}".
-    pub key: Option<At<String>>,
-}
-
-/// A signature that the URL of each request must have.
-#[derive(Debug, Default, Table)]
-#[table(extend = json!({ "required": ["secret"] }))]
-pub struct SignedUrl {
-    /// The secret that signs URLs, such as "{env.LINK_SECRET}" or "{file.link-secret}". For
-    /// "hmac-sha256", it has at least 32 bytes. In a list, each secret is valid, so that you can
-    /// replace one.
-    pub secret: Option<At<OneOrMany<String>>>,
-    /// The text that is signed, with placeholders. For "hmac-sha256", a space must separate two
-    /// placeholders, so that a signature fits only one URL. Default: "{query.expires} {path}".
-    pub text: Option<At<String>>,
-    /// The parameter of the query with the signature, in hexadecimal digits or base64url. Default:
-    /// "signature".
-    pub signature: Option<At<String>>,
-    /// The parameter of the query with the time at which the URL expires, in seconds since 1970.
-    /// `text` must contain it. Default: "expires" if `text` contains {query.expires}; otherwise
-    /// URLs do not expire.
-    pub expires: Option<At<String>>,
-    /// The algorithm of the signature: "hmac-sha256", or "md5" for links that were made for nginx's
-    /// secure_link. For "md5", the hash is that of `text` followed by `secret`, and {path} is the
-    /// decoded path. Default: "hmac-sha256".
-    pub algorithm: Option<SignatureAlgorithm>,
-}
-
-/// The way to sign a URL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Choice)]
-pub enum SignatureAlgorithm {
-    /// HMAC with SHA-256.
-    #[key("hmac-sha256")]
-    HmacSha256,
-    /// MD5, as in nginx.
-    #[key("md5")]
-    Md5,
 }

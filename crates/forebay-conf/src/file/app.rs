@@ -10,6 +10,7 @@ use toml::de::DeValue;
 
 use super::mod_perl::{PerlAuth, Phases};
 use crate::key::{At, Cx, Form, Node, OneOrMany, Resolution, Size, Time, integer};
+use crate::plan::Secret;
 use crate::plan::{AppProtocol, CgroupLimits, HostField, Listening, OnAbort, ProcessLimits};
 
 /// An application that Forebay starts and supervises.
@@ -102,7 +103,7 @@ pub struct App {
     pub listen: Option<At<Listening>>,
     /// command that speaks ajp: the secret that the program requires, as `secret` of Tomcat's
     /// connector. Default: none.
-    pub secret: Option<At<String>>,
+    pub secret: Option<At<Secret>>,
     /// command that speaks http or h2c: the Host that the program gets. "client" is the client's
     /// own Host; "backend" is 127.0.0.1 with the program's port, or localhost for a Unix socket.
     /// Default: "client".

@@ -5,23 +5,26 @@ use std::collections::BTreeMap;
 use forebay_conf_derive::{Choice, Table};
 use serde_json::json;
 
-use super::access::{Challenge, ConcurrencyLimit, ForwardAuth, Jwt, RateLimit, SignedUrl};
+use super::access::{Challenge, ForwardAuth, Jwt};
 use super::log::LogFile;
 use super::mirror::Mirror;
-use super::reply::{
-    Cache, Compress, Cors, ErrorPages, Maintenance, Replace, ReplyFields, RequestFields,
-};
+use super::reply::{ErrorPages, Maintenance, Replace, ReplyFields, RequestFields};
 use super::upstream::{Ajp, Fastcgi, Proxy, Scgi, Uwsgi};
 use super::when::When;
-use crate::key::{AllOrList, At, BoolOr, OneOrMany, Placed, Size, Switch, TextOr, Time};
+use crate::key::{
+    AllOrList, At, BoolOr, Cx, Given, Many, OneOrMany, PathRegex, Placed, Resolution, Size, Switch,
+    TextOr, Time,
+};
 use crate::plan::{
-    BandwidthLimit, OnAbort, PathParameters, ProcessLimits, RouteTimeouts, Satisfy, Ssi, Symlinks,
+    BandwidthLimit, BasicAuth, Cache, Compress, ConcurrencyLimit, Cors, DigestAuth, OnAbort,
+    PathParameters, ProcessLimits, RateLimit, Regex, RouteTimeouts, Satisfy, SignedUrl, Ssi,
+    Symlinks,
 };
 
 /// Conditions on the request, and exactly one answer: files, cgi, fastcgi, scgi, uwsgi, ajp, proxy,
 /// app, respond or redirect. A route with `rewrite` may have no answer.
 #[derive(Debug, Default, Table)]
-#[table(extend = json!({ "oneOf": [
+#[table(begin = begin, check = mark_whole, extend = json!({ "oneOf": [
     { "required": ["files"] },
     { "required": ["cgi"] },
     { "required": ["fastcgi"] },
@@ -69,7 +72,8 @@ pub struct Route {
     /// A regular expression that the decoded path must match, in addition to `path` and `suffix`,
     /// such as `^/wiki/(?<title>.+)$`. A named group is a placeholder: `{title}`. With "~*" before
     /// the expression, case is ignored. With "!~" or "!~*", the path must not match. Default: none.
-    pub path_regex: Option<At<String>>,
+    #[key(as = PathRegex)]
+    pub path_regex: Option<Regex>,
     /// A route for each user whose directory this pattern matches, such as "/home/*/public_html". The
     /// name in place of `*` is a user, who owns the directory, and replaces {owner} in all texts of
     /// the route: path = "/~{owner}/*", files = "/home/{owner}/public_html". Routes come and go with
@@ -138,7 +142,7 @@ pub struct Route {
     /// Requires a signature in the URL of each request, like nginx's secure_link: a table with
     /// `secret`. A wrong signature gets 403, and an expired URL gets 410. `satisfy` does not change
     /// this. Default: no signature is needed.
-    pub signed_url: Option<At<SignedUrl>>,
+    pub signed_url: Option<SignedUrl>,
     /// Lets browsers of new visitors solve a task before the route answers, so that crowds of
     /// crawlers pay for each address: true, or a table. A visitor who has answered gets a cookie.
     /// Never asks for /robots.txt, /favicon.ico and paths below /.well-known/. Neither
@@ -164,11 +168,13 @@ pub struct Route {
     /// threads: a table with `rate`, or a list of such tables. Further requests get 429 with
     /// Retry-After. Limits whose key does not contain {user} apply before passwords are checked.
     /// Default: no limit.
-    pub rate_limit: Option<At<OneOrMany<RateLimit>>>,
+    #[key(default, as = Many<RateLimit>)]
+    pub rate_limit: Vec<RateLimit>,
     /// Limits the number of requests with the same key that run at once, such as those of one
     /// client, over all threads: a table with `max`, or a list of such tables. Further requests get
     /// 429. Default: no limit.
-    pub concurrency_limit: Option<At<OneOrMany<ConcurrencyLimit>>>,
+    #[key(default, as = Many<ConcurrencyLimit>)]
+    pub concurrency_limit: Vec<ConcurrencyLimit>,
     /// Limits the speed of each reply: the bytes per second, such as "100k", or a table with `rate`
     /// and `after`. A client with several requests at once gets this speed for each of them.
     /// Default: no limit.
@@ -225,7 +231,7 @@ pub struct Route {
     /// Lets web pages of other origins use the route (CORS): a table with `origins`. Forebay
     /// answers preflight requests before it checks access rules, and replaces the CORS headers of
     /// the application. Default: browsers let no page of another origin read the replies.
-    pub cors: Option<At<Cors>>,
+    pub cors: Option<Cors>,
     /// The largest request body, or "unlimited". Default: that of the site.
     pub max_body: Option<Size>,
     /// Passes a request for a missing file or script on to later routes, like nginx's
@@ -249,7 +255,8 @@ pub struct Route {
     pub on_abort: Option<At<OnAbort>>,
     /// Compresses replies for clients that accept a content coding: true, or a table. Default:
     /// false.
-    pub compress: Option<At<BoolOr<Compress>>>,
+    #[key(as = Switch<Compress>)]
+    pub compress: Option<Option<Compress>>,
     /// Replaces literal texts in the bodies of replies, such as the addresses of an old site: a table
     /// with `texts`, or false. Default: bodies stay as they are.
     pub replace: Option<At<BoolOr<Replace>>>,
@@ -259,7 +266,8 @@ pub struct Route {
     pub ssi: Option<At<Option<Ssi>>>,
     /// Stores replies, and answers later requests with them (RFC 9111): true, or a table. For
     /// `cgi`, `fastcgi`, `scgi`, `uwsgi`, `ajp`, `proxy` and `app`. Default: false.
-    pub cache: Option<At<BoolOr<Cache>>>,
+    #[key(as = Placed<Switch<Cache>>)]
+    pub cache: Option<At<Option<Cache>>>,
     /// Receives the whole request body before Forebay sends the request to a server. For `proxy`,
     /// `ajp`, and `app` of kind asgi or of kind command that speaks http, h2c or ajp. All other
     /// routes that read bodies always do this. Default: true for an `app` that speaks http or ajp,
@@ -279,30 +287,18 @@ pub struct Route {
     /// field's path answers instead. A script's `Location: /path` may also lead to such a route.
     /// For the same routes as `sendfile_root`. Default: false.
     pub internal_redirects: Option<At<bool>>,
+    /// True if each key has a right value, so that rules over several keys can be applied.
+    #[key(none)]
+    pub is_whole: bool,
 }
 
-/// A file of users and their passwords.
-#[derive(Debug, Default, Table)]
-#[table(extend = json!({ "required": ["file"] }))]
-pub struct BasicAuth {
-    /// A password file of Apache's `htpasswd`, with bcrypt (-B), SHA-crypt (-2, -5) or apr1 (-m).
-    /// Forebay reads it again after it has changed.
-    pub file: Option<At<String>>,
-    /// The users of the file that may use the route. Default: all users of the file.
-    pub users: Option<At<OneOrMany<String>>>,
-    /// The name that browsers show when they ask for the password. Default: "restricted".
-    pub realm: Option<At<String>>,
+fn begin(cx: &Cx<'_>) {
+    cx.names.borrow_mut().captures.clear();
 }
 
-/// A file of users and the hashes of their passwords for Digest authentication.
-#[derive(Debug, Default, Table)]
-#[table(extend = json!({ "required": ["file", "realm"] }))]
-pub struct DigestAuth {
-    /// A file of Apache's `htdigest`: `user:realm:hash` on each line, with MD5 or SHA-256. Forebay
-    /// reads it again after it has changed.
-    pub file: Option<At<String>>,
-    /// The realm of the users in the file. Browsers show it when they ask for the password.
-    pub realm: Option<At<String>>,
+fn mark_whole(route: &mut Route, _: &Given<'_, '_>) -> Resolution<()> {
+    route.is_whole = true;
+    Ok(())
 }
 
 /// Answers with files.

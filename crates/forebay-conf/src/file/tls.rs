@@ -4,7 +4,7 @@ use forebay_conf_derive::{Choice, Table};
 use serde_json::json;
 
 use crate::key::{At, OneOrMany, Time};
-use crate::plan::{AcmeChallenge, Cipher, Curve};
+use crate::plan::{AcmeChallenge, Cipher, Curve, Rate};
 
 /// The certificate and TLS settings of https:// listeners.
 #[derive(Debug, Default, Table)]
@@ -131,7 +131,7 @@ pub struct OnDemand {
     pub ca: Option<At<String>>,
     /// The largest number of certificate orders in a period, such as "100/h" or "10/m". Default:
     /// "100/h".
-    pub rate: Option<At<String>>,
+    pub rate: Option<At<Rate>>,
     /// The number of orders that may come earlier than `rate` allows. Default: 20.
     pub burst: Option<At<u32>>,
     /// The largest number of orders at the same time. Default: 4.

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::tls::BackendTls;
 use crate::key::Placed;
 use crate::key::{At, OneOrMany, Size, TextOr, Time};
+use crate::plan::Secret;
 use crate::plan::{
     Activation, Balance, HostField, HttpVersion, Multiplex, Ping, ProxyHeader, Redirects,
     StatusRanges, StatusRetry, StatusesFrom,
@@ -150,7 +151,7 @@ pub struct Ajp {
     /// table.
     pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
     /// The secret that the containers require: `secret` of Tomcat's connector. Default: none.
-    pub secret: Option<At<String>>,
+    pub secret: Option<Secret>,
     /// The largest packet, from 8192 to 65536 bytes. `packetSize` of Tomcat's connector must not be
     /// smaller. Default: 8192.
     pub packet_size: Option<Size>,

@@ -73,6 +73,25 @@ pub(crate) fn no_control<'t>(text: &'t str, span: &Range<usize>) -> Resolution<&
     }
 }
 
+/// Returns the value of a required key. `table` is the position for the error, and `example` a
+/// value for the help.
+pub(crate) fn required<'t, T>(
+    typed: &'t Option<T>,
+    table: &Range<usize>,
+    key: &str,
+    example: &str,
+) -> Resolution<&'t T> {
+    typed.as_ref().ok_or_else(|| {
+        let problem = Problem::new(table, format!("`{key}` is missing"));
+        problem.label(format!("needs `{key}`")).help(format!("add {key} = {example}"))
+    })
+}
+
+/// Returns the problem for a key that has no effect together with other keys.
+pub(crate) fn no_effect(span: &Range<usize>, key: &str, why: &str, help: &str) -> Problem {
+    Problem::new(span, format!("`{key}` has no effect {why}")).help(help)
+}
+
 /// A size of `MIN` to `MAX` bytes.
 pub(crate) struct Bytes<const MIN: u64 = 0, const MAX: u64 = { u64::MAX }>;
 

@@ -1,6 +1,7 @@
 //! The rules of a route that let a request in: challenges, tokens, limits, and another server's word.
 
 use std::net::IpAddr;
+use std::num::{IntErrorKind, ParseIntError};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,12 +9,17 @@ use std::time::Duration;
 
 use forebay_conf_derive::{Choice, Table};
 
+use schemars::{Schema, SchemaGenerator};
+
 use super::{
-    Action, Clients, NetworkList, Placeholder, Proxy, RequestField, Secret, Template, Upstream,
-    When,
+    Action, Clients, NetworkList, Placeholder, Proxy, RequestField, Secret, Template, TemplatePart,
+    Upstream, When,
 };
+use crate::duration::parse_duration;
 use crate::error::Problem;
-use crate::key::{AboveZero, Bytes, Resolution};
+use crate::key::{
+    AboveZero, Bytes, Cx, Form, Given, Many, Node, Resolution, SharedKey, Text, Whole, no_effect,
+};
 
 /// A task that the browser of a new visitor solves before the route answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -245,18 +251,33 @@ impl TokenSource {
 }
 
 /// A limit on the number of requests with the same key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Table)]
+#[table(check = waits_not_too_long)]
 pub struct RateLimit {
-    /// The largest number of requests in `period`; at least one.
-    pub requests: u32,
-    /// The period of `requests`; more than zero.
-    pub period: Duration,
-    /// The number of requests that may arrive earlier than the rate allows.
-    pub burst: u32,
-    /// The text that selects a counter. Requests with the same text are counted together.
+    /// The largest number of requests in a period, such as "10/s", "100/m", "1000/h" or "5/10s".
+    #[key(required = "\"10/s\"")]
+    pub rate: Rate,
+    /// The number of requests that may arrive earlier than the rate allows. Default: the number in
+    /// `rate` minus one.
+    pub burst: Option<u32>,
+    /// A text with placeholders. Requests with the same text are counted together, and requests
+    /// with an empty text are not limited. {client} counts all addresses of an IPv6 network (/64)
+    /// as one client.
+    #[key(as = SharedKey, default = "{client}")]
     pub key: Template,
-    /// True if requests that arrive earlier wait until the rate admits them.
+    /// Delays requests that arrive earlier than the rate allows, so that they reach the application
+    /// at the rate.
+    #[key(default = false)]
     pub delay: bool,
+}
+
+/// A number of requests in a period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// The number of requests; at least one.
+    pub requests: u32,
+    /// The period; more than zero.
+    pub period: Duration,
 }
 
 impl RateLimit {
@@ -264,7 +285,12 @@ impl RateLimit {
     pub fn interval(&self) -> Duration {
         // The interval is at least a nanosecond, so that the time of the next request always
         // advances.
-        (self.period / self.requests).max(Duration::from_nanos(1))
+        (self.rate.period / self.rate.requests).max(Duration::from_nanos(1))
+    }
+
+    /// Returns the number of requests that may arrive earlier than the rate allows.
+    pub fn burst(&self) -> u32 {
+        self.burst.unwrap_or(self.rate.requests - 1)
     }
 
     /// Returns true if the key contains the user, who is known only after authentication.
@@ -275,16 +301,80 @@ impl RateLimit {
     /// Returns how early a request of a burst may arrive, compared with the rate: half a second for
     /// `10/s` with a burst of 5.
     pub fn ahead(&self) -> Duration {
-        self.interval().saturating_mul(self.burst)
+        self.interval().saturating_mul(self.burst())
+    }
+}
+
+/// The longest time that a request may wait with `delay`.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+fn waits_not_too_long(limit: &mut RateLimit, given: &Given<'_, '_>) -> Resolution<()> {
+    match given.span("delay") {
+        Some(span) if limit.delay && limit.ahead() > LONGEST_WAIT => {
+            let longest = limit.ahead().as_secs();
+            Err(Problem::new(&span, format!("a request could wait for {longest} s")).help(
+                "lower `burst`, so that requests wait for at most 60 s, or leave `delay` out",
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The longest period of a rate.
+const LONGEST_PERIOD: Duration = Duration::from_secs(30 * 24 * 3600);
+
+impl Form for Rate {
+    fn schema(generator: &mut SchemaGenerator) -> Schema {
+        String::schema(generator)
+    }
+
+    fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<Self> {
+        Self::parse(&Text::read(node, cx)?, &node.span())
+    }
+}
+
+impl Rate {
+    /// Parses a rate such as "10/s" or "5/10s".
+    pub(crate) fn parse(rate: &str, span: &Range<usize>) -> Resolution<Self> {
+        let wrong = |why: String| {
+            Problem::new(span, why)
+                .help("write requests and a time, such as \"10/s\", \"100/m\" or \"5/10s\"")
+        };
+        let unclear = || wrong(format!("\"{rate}\" is not a rate"));
+        let (requests, period) = rate.split_once('/').ok_or_else(unclear)?;
+        // nginx writes 10r/s, so an `r` after the number is accepted.
+        let requests = requests.strip_suffix('r').unwrap_or(requests);
+        let requests: u32 =
+            requests.parse().map_err(|error: ParseIntError| match error.kind() {
+                IntErrorKind::PosOverflow => {
+                    wrong(format!("a rate has at most {} requests", u32::MAX))
+                }
+                _ => unclear(),
+            })?;
+        if requests == 0 {
+            return Err(wrong("a rate of zero admits nobody".to_owned()));
+        }
+        let starts_with_digit = period.starts_with(|c: char| c.is_ascii_digit());
+        let period = if starts_with_digit { period.to_owned() } else { format!("1{period}") };
+        let period = parse_duration(&period).map_err(|_| unclear())?;
+        if period.is_zero() || period > LONGEST_PERIOD {
+            return Err(wrong("the time of a rate is above zero and at most 30 days".to_owned()));
+        }
+        Ok(Self { requests, period })
     }
 }
 
 /// A limit on the number of requests with the same key that run at once.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Table)]
 pub struct ConcurrencyLimit {
-    /// The largest number of requests; at least one.
+    /// The largest number of requests that run at once, from their admission to the last byte of
+    /// the reply. A WebSocket counts while it is open.
+    #[key(as = Whole<1, 1_000_000>, required = "8")]
     pub max: u32,
-    /// The text that selects a counter.
+    /// A text with placeholders. Requests with the same text are counted together, and requests
+    /// with an empty text are not limited. {client} counts all addresses of an IPv6 network (/64)
+    /// as one client.
+    #[key(as = SharedKey, default = "{client}")]
     pub key: Template,
 }
 
@@ -321,17 +411,106 @@ pub struct RouteTimeouts {
     pub write: Option<Duration>,
 }
 
-/// A signature that the URL of each request of a route must have.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A signature that the URL of each request must have.
+#[derive(Clone, Debug, PartialEq, Eq, Table)]
+#[table(check = check_signed)]
 pub struct SignedUrl {
-    /// The secrets; never empty. A signature is valid if it was made with one of these secrets.
+    /// The secret that signs URLs, such as "{env.LINK_SECRET}" or "{file.link-secret}". For
+    /// "hmac-sha256", it has at least 32 bytes. In a list, each secret is valid, so that you can
+    /// replace one.
+    #[key(name = "secret", as = Many<Secret>, required = "\"{env.LINK_SECRET}\"", check = some_secrets)]
     pub secrets: Vec<Secret>,
-    /// The text that is signed. Unless `is_md5`, a space separates two placeholders.
+    /// The text that is signed, with placeholders. For "hmac-sha256", a space must separate two
+    /// placeholders, so that a signature fits only one URL.
+    #[key(default = "{query.expires} {path}", check = contains_the_resource)]
     pub text: Template,
-    /// The parameter with the signature. Default `signature`.
+    /// The parameter of the query with the signature, in hexadecimal digits or base64url.
+    #[key(as = Text, default = "signature")]
     pub signature: String,
-    /// The parameter with the time of expiry, which is in `text`. `None`: URLs do not expire.
+    /// The parameter of the query with the time at which the URL expires, in seconds since 1970.
+    /// `text` must contain it. Default: "expires" if `text` contains {query.expires}; otherwise
+    /// URLs do not expire.
+    #[key(as = Text)]
     pub expires: Option<String>,
-    /// True for the MD5 of text and secret, false for HMAC-SHA256.
-    pub is_md5: bool,
+    /// The algorithm of the signature: "hmac-sha256", or "md5" for links that were made for nginx's
+    /// secure_link. For "md5", the hash is that of `text` followed by `secret`, and {path} is the
+    /// decoded path.
+    #[key(default = "hmac-sha256")]
+    pub algorithm: SignatureAlgorithm,
+}
+
+/// The way to sign a URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Choice)]
+pub enum SignatureAlgorithm {
+    /// HMAC with SHA-256.
+    #[key("hmac-sha256")]
+    HmacSha256,
+    /// MD5, as in nginx.
+    #[key("md5")]
+    Md5,
+}
+
+fn some_secrets(secrets: &[Secret], span: &Range<usize>) -> Resolution<()> {
+    if secrets.is_empty() {
+        return Err(Problem::new(span, "this list is empty")
+            .help("give a secret, such as \"{env.LINK_SECRET}\""));
+    }
+    Ok(())
+}
+
+/// Checks that the text contains the requested path or a part of it. Otherwise one signature would
+/// open all paths.
+fn contains_the_resource(parsed: &Template, span: &Range<usize>) -> Resolution<()> {
+    let names_path = |value: &Placeholder| {
+        matches!(
+            value,
+            Placeholder::Path | Placeholder::Uri | Placeholder::Rest | Placeholder::Capture(_)
+        )
+    };
+    if parsed.uses(names_path) {
+        return Ok(());
+    }
+    Err(Problem::new(span, "this text fits every path")
+        .label("one signature would open the whole route")
+        .help("add {path}, as in \"{query.expires} {path}\""))
+}
+
+/// Checks that a space separates two placeholders. Otherwise bytes could move from one value to the
+/// next one, and the signature would still fit.
+fn is_separated(parsed: &Template, span: &Range<usize>) -> Resolution<()> {
+    let mut has_space = true;
+    for part in parsed.parts() {
+        match part {
+            TemplatePart::Text(text) => has_space |= text.contains(' '),
+            TemplatePart::Value(_) if !has_space => {
+                return Err(Problem::new(span, "no space separates two placeholders")
+                    .label("several URLs would have the same signature")
+                    .help("write a space between them, as in \"{query.expires} {path}\""));
+            }
+            TemplatePart::Value(_) => has_space = false,
+        }
+    }
+    Ok(())
+}
+
+/// Completes `expires`, which is a part of the signed text: otherwise clients could change it.
+fn check_signed(signed: &mut SignedUrl, given: &Given<'_, '_>) -> Resolution<()> {
+    let span = |key| given.span(key).unwrap_or_else(|| given.span.clone());
+    if signed.algorithm != SignatureAlgorithm::Md5 {
+        signed.secrets.iter().try_for_each(|secret| secret.is_long(&span("secret")))?;
+        is_separated(&signed.text, &span("text"))?;
+    }
+    let name = signed.expires.clone().unwrap_or_else(|| "expires".to_owned());
+    let is_expiry =
+        |value: &Placeholder| matches!(value, Placeholder::Parameter(other) if *other == name);
+    match signed.text.uses(is_expiry) {
+        true => signed.expires = Some(name),
+        false if signed.expires.is_some() => {
+            let why = "on a time that `text` does not contain, because clients could change it";
+            let help = format!("add {{query.{name}}} to `text`, or leave `expires` out");
+            return Err(no_effect(&span("expires"), "expires", why, &help));
+        }
+        false => {}
+    }
+    Ok(())
 }

@@ -5,33 +5,55 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_conf_derive::Table;
+use forebay_conf_derive::{Choice, Table};
 use schemars::{Schema, SchemaGenerator};
 
 use super::{Clients, Placeholder, Template, TemplatePart};
 use crate::error::Problem;
-use crate::key::{Bytes, Cx, Form, Many, Node, Resolution, Text};
+use crate::key::{
+    Bytes, Cx, Form, Given, Many, Method, Node, Resolution, SharedKey, Text, Whole, is_token,
+};
 
-/// Settings for stored replies.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The replies to store, their lifetimes, and the requests that may share them.
+#[derive(Clone, Debug, PartialEq, Eq, Table)]
 pub struct Cache {
-    /// The lifetime of replies that state none themselves. `None`: their lifetime depends on the
-    /// time since `Last-Modified`.
+    /// The lifetime of replies with the status 200, 301 or 302 that state no lifetime themselves.
+    /// Default: a tenth of the time since Last-Modified, at most a day. Replies without
+    /// Last-Modified are then not stored.
     pub valid: Option<Duration>,
-    /// For this time after its lifetime, a reply is still sent while Forebay fetches a new one.
-    /// Default: zero.
+    /// For this time after its lifetime, a reply is still sent while Forebay fetches a new one. The
+    /// reply's own stale-while-revalidate has precedence.
+    #[key(default = "0s")]
     pub stale_while_revalidate: Duration,
-    /// For this time after its lifetime, a reply is still sent if the origin fails. Default: zero.
+    /// For this time after its lifetime, a reply is still sent if the application fails. The
+    /// reply's own stale-if-error has precedence.
+    #[key(default = "0s")]
     pub stale_if_error: Duration,
-    /// The text that selects a stored reply. Requests with equal texts may get the same reply.
-    /// Default: scheme, host, path and query.
+    /// A text with placeholders. Requests share a stored reply if they have the same text, and the
+    /// same values of the headers that the reply names in Vary.
+    #[key(as = SharedKey, default = "{scheme}{host}{uri}", check = differs)]
     pub key: Template,
-    /// The largest reply body that is stored, in bytes.
+    /// The largest reply body that is stored. A body larger than a sixteenth of `cache_memory` is
+    /// stored only in `cache_dir`. A body larger than an eighth of `cache_disk` is never stored in
+    /// `cache_dir`.
+    #[key(as = Bytes, default = "1MiB")]
     pub max_size: usize,
-    /// Names of cookies that make a request personal. Default: all.
+    /// The names of cookies that make a request personal; a `*` at the end matches any text. A
+    /// personal request gets a stored reply only if the reply itself states its lifetime.
+    #[key(as = Many<CookieName>, default = "*")]
     pub private_cookies: Vec<CookieName>,
-    /// Stores replies that set a cookie. Default: false.
+    /// Also stores replies that set a cookie. All visitors then get that cookie. With false, such a
+    /// reply is stored only if its Cache-Control has public or s-maxage.
+    #[key(default = false)]
     pub set_cookie: bool,
+}
+
+fn differs(key: &Template, span: &Range<usize>) -> Resolution<()> {
+    if key.constant().is_some() {
+        return Err(Problem::new(span, "all requests would get the same reply")
+            .help("use placeholders that tell the replies apart, such as \"{host}{uri}\""));
+    }
+    Ok(())
 }
 
 /// Stored replies on disk.
@@ -52,16 +74,137 @@ pub enum CookieName {
     Prefix(String),
 }
 
+impl Form for CookieName {
+    fn schema(generator: &mut SchemaGenerator) -> Schema {
+        String::schema(generator)
+    }
+
+    fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<Self> {
+        let name = Text::read(node, cx)?;
+        let is_plain = |c: char| c.is_ascii_graphic() && !"=;,\"*".contains(c);
+        let (bare, is_prefix) = name.strip_suffix('*').map_or((&*name, false), |bare| (bare, true));
+        if !bare.chars().all(is_plain) {
+            return Err(Problem::new(
+                &node.span(),
+                format!("\"{name}\" is not the name of a cookie"),
+            )
+            .help("write a name such as \"session\", or the start of names: \"wp_*\""));
+        }
+        let bare = bare.to_owned();
+        Ok(if is_prefix { Self::Prefix(bare) } else { Self::Exact(bare) })
+    }
+}
+
 /// The replies to compress, and the codings to use.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Table)]
+#[table(check = levels_have_effect)]
 pub struct Compress {
-    /// The codings with their levels. The preferred coding comes first. Never empty.
-    pub algorithms: Vec<Algorithm>,
-    /// The media types of replies to compress. Never empty.
+    /// The content codings. The preferred coding comes first.
+    #[key(name = "algorithms", default = ["zstd", "br", "gzip"], check = each_once)]
+    pub codings: Vec<ContentCoding>,
+    /// The media types of replies to compress, such as "text/html", "text/*" or "*+json".
+    #[key(
+        as = Many<MediaPattern>,
+        default = [
+            "text/*",
+            "*+json",
+            "*+xml",
+            "application/json",
+            "application/javascript",
+            "application/xml",
+            "application/wasm",
+            "application/x-javascript",
+            "application/x-ndjson",
+            "application/vnd.ms-fontobject",
+            "font/otf",
+            "font/ttf",
+            "image/bmp",
+            "image/vnd.microsoft.icon",
+            "image/x-icon"
+        ],
+        check = compresses_types
+    )]
     pub types: Vec<MediaPattern>,
-    /// The length in bytes of the smallest reply to compress. Applies only to replies whose length
-    /// is known in advance. Default 512.
+    /// The length of the smallest reply to compress. Applies only to replies whose length is known
+    /// in advance. A shorter one fits into one packet.
+    #[key(as = Bytes, default = 512)]
     pub min_size: u64,
+    /// The compression level of each coding. Higher levels compress more and need more CPU time.
+    #[key(default)]
+    pub levels: Levels,
+}
+
+/// The compression level of each coding. With higher ones, an encoder needs more than 4 MB for each
+/// reply. The defaults are below the highest, because clients wait while replies are compressed.
+#[derive(Clone, Debug, PartialEq, Eq, Table)]
+#[table(default)]
+pub struct Levels {
+    /// The level of gzip, from 1 to 9.
+    #[key(as = Whole<1, 9>, default = 5)]
+    pub gzip: u32,
+    /// The level of Brotli, from 0 to 6.
+    #[key(as = Whole<0, 6>, default = 4)]
+    pub br: u32,
+    /// The level of Zstandard, from 1 to 9.
+    #[key(as = Whole<1, 9>, default = 3)]
+    pub zstd: u32,
+}
+
+fn each_once(codings: &[ContentCoding], span: &Range<usize>) -> Resolution<()> {
+    if codings.is_empty() {
+        return Err(Problem::new(span, "this list is empty, so that nothing is compressed")
+            .help("name \"zstd\", \"br\" or \"gzip\", or say compress = false"));
+    }
+    let is_repeated = |(at, coding): &(usize, &ContentCoding)| codings[..*at].contains(coding);
+    match codings.iter().enumerate().find(is_repeated) {
+        Some((_, coding)) => {
+            let message = format!("\"{}\" is given twice", coding.coding());
+            Err(Problem::new(span, message).help("leave one out"))
+        }
+        None => Ok(()),
+    }
+}
+
+fn compresses_types(types: &[MediaPattern], span: &Range<usize>) -> Resolution<()> {
+    if types.is_empty() {
+        return Err(Problem::new(span, "this list is empty, so that nothing is compressed")
+            .help("name media types such as \"text/*\", or leave the key out"));
+    }
+    Ok(())
+}
+
+fn levels_have_effect(table: &mut Compress, given: &Given<'_, '_>) -> Resolution<()> {
+    let default = Levels::default();
+    let is_idle = |coding: &ContentCoding| {
+        table.levels.of(*coding) != default.of(*coding) && !table.codings.contains(coding)
+    };
+    match ContentCoding::ALL.iter().find(|coding| is_idle(coding)) {
+        Some(coding) => {
+            let span = given.span("levels").unwrap_or_else(|| given.span.clone());
+            let message = format!("a level of {} has no effect", coding.coding());
+            Err(Problem::new(&span, message)
+                .help("it is not among `algorithms`: add it there, or leave the level out"))
+        }
+        None => Ok(()),
+    }
+}
+
+impl Compress {
+    /// Returns the codings with their levels. The preferred coding comes first.
+    pub fn algorithms(&self) -> impl Iterator<Item = Algorithm> {
+        self.codings.iter().map(|&coding| Algorithm { coding, level: self.levels.of(coding) })
+    }
+}
+
+impl Levels {
+    /// Returns the level of a coding.
+    pub fn of(&self, coding: ContentCoding) -> u32 {
+        match coding {
+            ContentCoding::Brotli => self.br,
+            ContentCoding::Zstandard => self.zstd,
+            ContentCoding::Gzip => self.gzip,
+        }
+    }
 }
 
 /// A content coding and its compression level.
@@ -69,39 +212,21 @@ pub struct Compress {
 pub struct Algorithm {
     /// The coding.
     pub coding: ContentCoding,
-    /// The compression level, within [`Algorithm::levels`] of the coding.
+    /// The compression level.
     pub level: u32,
 }
 
-impl Algorithm {
-    /// Returns the default level of a coding. It is below the highest permitted level, because
-    /// clients wait while replies are compressed.
-    pub fn default_level(coding: ContentCoding) -> u32 {
-        match coding {
-            ContentCoding::Brotli => 4,
-            ContentCoding::Zstandard => 3,
-            ContentCoding::Gzip => 5,
-        }
-    }
-
-    /// Returns the permitted levels of a coding. With higher levels, an encoder needs more than 4
-    /// MB for each reply.
-    pub fn levels(coding: ContentCoding) -> std::ops::RangeInclusive<u32> {
-        match coding {
-            ContentCoding::Brotli => 0..=6,
-            ContentCoding::Zstandard | ContentCoding::Gzip => 1..=9,
-        }
-    }
-}
-
 /// A content coding (RFC 9110 section 8.4.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Choice)]
 pub enum ContentCoding {
-    /// Brotli (RFC 7932).
+    /// Brotli.
+    #[key("br")]
     Brotli,
-    /// Zstandard (RFC 8878).
+    /// Zstandard.
+    #[key("zstd")]
     Zstandard,
-    /// gzip (RFC 1952).
+    /// Gzip.
+    #[key("gzip")]
     Gzip,
 }
 
@@ -180,33 +305,6 @@ impl Form for MediaPattern {
         })
     }
 }
-
-/// The default codings. The preferred coding comes first.
-pub(crate) const ALGORITHMS: [ContentCoding; 3] =
-    [ContentCoding::Zstandard, ContentCoding::Brotli, ContentCoding::Gzip];
-
-/// The default media types.
-pub(crate) const TYPES: [&str; 15] = [
-    "text/*",
-    "*+json",
-    "*+xml",
-    "application/json",
-    "application/javascript",
-    "application/xml",
-    "application/wasm",
-    "application/x-javascript",
-    "application/x-ndjson",
-    "application/vnd.ms-fontobject",
-    "font/otf",
-    "font/ttf",
-    "image/bmp",
-    "image/vnd.microsoft.icon",
-    "image/x-icon",
-];
-
-/// The default length of the smallest reply to compress, in bytes. A shorter reply fits into one
-/// packet, so compression gains nothing.
-pub(crate) const MIN_SIZE: u64 = 512;
 
 /// A change to a field of requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -443,29 +541,41 @@ pub struct Maintenance {
     pub while_exists: Option<PathBuf>,
 }
 
-/// Web pages of other origins that may use a route.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The origins whose web pages may use a route, although the route has another origin (the CORS
+/// protocol).
+#[derive(Clone, Debug, PartialEq, Eq, Table)]
+#[table(check = keeps_logins)]
 pub struct Cors {
-    /// True if pages of any origin may use the route. `origins` is then empty.
-    pub any: bool,
-    /// The origins whose pages may use the route, in lower case.
+    /// The origins, such as `https://app.example.org` or `https://*.example.org`, or `*` for all.
+    #[key(as = Many<OriginPattern>, required = "[\"https://app.example.org\"]", check = any_alone)]
     pub origins: Vec<OriginPattern>,
-    /// Methods that pages may use. Never empty.
+    /// The methods that pages may use.
+    #[key(
+        as = Many<Method>,
+        default = ["GET", "HEAD", "QUERY", "POST", "PUT", "PATCH", "DELETE"]
+    )]
     pub methods: Vec<String>,
-    /// Request headers that pages may send. `None`: all that they ask for.
+    /// The request headers that pages may send. Default: all that a page asks for.
+    #[key(as = Many<FieldName>)]
     pub headers: Option<Vec<String>>,
-    /// Reply headers that pages may read. Default: none.
+    /// The reply headers that pages may read, besides those that browsers always allow. Default:
+    /// none.
+    #[key(default, as = Many<FieldName>)]
     pub expose: Vec<String>,
-    /// True if pages may send cookies and passwords. Never true together with `any`.
+    /// Lets pages send cookies and passwords.
+    #[key(default = false)]
     pub credentials: bool,
-    /// The time that browsers may keep the answer to a preflight request. Default 10 minutes.
+    /// The time that browsers may keep the answer to a preflight request.
+    #[key(default = "10m")]
     pub max_age: Duration,
 }
 
 /// A pattern of origins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OriginPattern {
-    /// This origin: scheme, host and port.
+    /// Any origin.
+    Any,
+    /// This origin: scheme, host and port, in lower case.
     Exact(String),
     /// Origins that begin with `start` and end in `end`, with at least one label of the host name
     /// between them.
@@ -475,6 +585,79 @@ pub enum OriginPattern {
         /// The end of the host name, with the dot before it, and the port.
         end: String,
     },
+}
+
+fn any_alone(origins: &[OriginPattern], span: &Range<usize>) -> Resolution<()> {
+    if origins.len() > 1 && origins.contains(&OriginPattern::Any) {
+        return Err(
+            Problem::new(span, "\"*\" is every origin").help("leave out the others, or \"*\"")
+        );
+    }
+    Ok(())
+}
+
+fn keeps_logins(cors: &mut Cors, given: &Given<'_, '_>) -> Resolution<()> {
+    match given.span("origins") {
+        Some(span) if cors.any() && cors.credentials => {
+            Err(Problem::new(&span, "every page of the web could use a visitor's login")
+                .label("\"*\" with `credentials`")
+                .help("name the origins, or leave `credentials` out"))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Form for OriginPattern {
+    fn schema(generator: &mut SchemaGenerator) -> Schema {
+        String::schema(generator)
+    }
+
+    /// Reads an origin such as `https://app.example.org`. Its host may begin with `*.`.
+    fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<Self> {
+        let origin = Text::read(node, cx)?.to_ascii_lowercase();
+        if origin == "*" {
+            return Ok(Self::Any);
+        }
+        let problem = |why: &str| {
+            Problem::new(&node.span(), format!("\"{origin}\" is not an origin"))
+                .help(format!("{why}, such as \"https://app.example.org\""))
+        };
+        let Some((scheme, host)) = origin.split_once("://") else {
+            return Err(problem("an origin has a scheme and a host"));
+        };
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-.:[]".contains(c);
+        let name = host.strip_prefix("*.").unwrap_or(host);
+        if scheme.is_empty() || name.is_empty() || !name.chars().all(is_plain) {
+            return Err(problem("an origin has no path, and a `*` is only for the first part"));
+        }
+        let default = if scheme == "https" { ":443" } else { ":80" };
+        let host = host.strip_suffix(default).unwrap_or(host);
+        Ok(match host.strip_prefix('*') {
+            Some(end) => Self::Below { start: format!("{scheme}://"), end: end.to_owned() },
+            None => Self::Exact(format!("{scheme}://{host}")),
+        })
+    }
+}
+
+/// The name of a field that a browser asks about.
+struct FieldName;
+
+impl Form<String> for FieldName {
+    fn schema(generator: &mut SchemaGenerator) -> Schema {
+        String::schema(generator)
+    }
+
+    fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<String> {
+        let name = Text::read(node, cx)?;
+        if !is_token(&name) {
+            return Err(Problem::new(
+                &node.span(),
+                format!("\"{name}\" is not the name of a header"),
+            )
+            .help("a name is letters, digits and hyphens, such as \"Content-Type\""));
+        }
+        Ok(name)
+    }
 }
 
 impl ErrorPages {
@@ -489,11 +672,17 @@ impl ErrorPages {
 }
 
 impl Cors {
+    /// Returns true if pages of every origin may use the route.
+    pub fn any(&self) -> bool {
+        self.origins.contains(&OriginPattern::Any)
+    }
+
     /// Returns true if pages of this origin may use the route.
     pub fn allows(&self, origin: &[u8]) -> bool {
         let Ok(origin) = str::from_utf8(origin) else { return false };
         let origin = origin.to_ascii_lowercase();
         let fits = |pattern: &OriginPattern| match pattern {
+            OriginPattern::Any => true,
             OriginPattern::Exact(exact) => *exact == origin,
             OriginPattern::Below { start, end } => {
                 let rest = origin.strip_prefix(start.as_str());
@@ -502,7 +691,7 @@ impl Cors {
                 label.is_some_and(|label| !label.is_empty() && label.chars().all(is_host))
             }
         };
-        self.any || self.origins.iter().any(fits)
+        self.origins.iter().any(fits)
     }
 }
 
@@ -533,6 +722,5 @@ mod tests {
         {
             assert!(MediaPattern::parse(wrong).is_none(), "{wrong}");
         }
-        assert!(TYPES.iter().all(|text| MediaPattern::parse(text).is_some()));
     }
 }

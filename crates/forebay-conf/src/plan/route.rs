@@ -2,17 +2,22 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_conf_derive::Choice;
+use forebay_conf_derive::{Choice, Table};
+use schemars::{Schema, SchemaGenerator};
 
 use super::{
     Action, BandwidthLimit, Cache, Challenge, Clients, Compress, ConcurrencyLimit, Cors,
     ErrorPages, Filters, ForwardAuth, Jwt, LogFile, Maintenance, Matcher, Mirror, RateLimit,
     ReplyField, RequestField, Rewrite, RouteTimeouts, Satisfy, SignedUrl, Upstream,
 };
+use crate::error::Problem;
+use crate::key::paths::ExistingFile;
+use crate::key::{Cx, Form, Many, Node, Resolution, Text};
 
 /// A route: conditions on requests, and the action that answers matching requests.
 #[derive(Clone, Debug)]
@@ -279,25 +284,68 @@ fn has_method(list: &[String], method: &[u8]) -> bool {
     list.iter().any(|one| one.as_bytes() == method || one == "GET" && method == b"HEAD")
 }
 
-/// Users and their passwords, for Basic authentication.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A file of users and their passwords.
+#[derive(Clone, Debug, PartialEq, Eq, Table)]
 pub struct BasicAuth {
-    /// The password file. The path is absolute and was a file when the configuration was loaded.
+    /// A password file of Apache's `htpasswd`, with bcrypt (-B), SHA-crypt (-2, -5) or apr1 (-m).
+    /// Forebay reads it again after it has changed.
+    #[key(as = ExistingFile, required = "\"htpasswd\"")]
     pub file: PathBuf,
-    /// The users of the file that may use the route. If empty (the default), all users may.
+    /// The users of the file that may use the route. Default: all users of the file.
+    #[key(default, as = Many<UserName>, check = some_user)]
     pub users: Vec<String>,
-    /// The name that browsers show when they ask for the password. It has no control characters.
-    /// Default `restricted`.
+    /// The name that browsers show when they ask for the password.
+    #[key(as = Text, default = "restricted")]
     pub realm: String,
 }
 
-/// Users and the hashes of their passwords, for Digest authentication.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A file of users and the hashes of their passwords for Digest authentication.
+#[derive(Clone, Debug, PartialEq, Eq, Table)]
 pub struct DigestAuth {
-    /// The file. The path is absolute and was a file when the configuration was loaded.
+    /// A file of Apache's `htdigest`: `user:realm:hash` on each line, with MD5 or SHA-256. Forebay
+    /// reads it again after it has changed.
+    #[key(as = ExistingFile, required = "\"htdigest\"")]
     pub file: PathBuf,
-    /// The realm of the users. It has no control characters and no colon.
+    /// The realm of the users in the file. Browsers show it when they ask for the password.
+    #[key(as = Text, required = "\"staff\"", check = has_no_colon)]
     pub realm: String,
+}
+
+fn has_no_colon(realm: &str, span: &Range<usize>) -> Resolution<()> {
+    if realm.contains(':') {
+        return Err(Problem::new(span, "a realm has no colon")
+            .help("a colon separates the parts of a line of the file"));
+    }
+    Ok(())
+}
+
+fn some_user(users: &[String], span: &Range<usize>) -> Resolution<()> {
+    if users.is_empty() {
+        return Err(Problem::new(span, "this list is empty, so that no user may log in")
+            .help("name users of the file, or leave the key out to permit all"));
+    }
+    Ok(())
+}
+
+/// The name of a user in a password file.
+struct UserName;
+
+impl Form<String> for UserName {
+    fn schema(generator: &mut SchemaGenerator) -> Schema {
+        String::schema(generator)
+    }
+
+    fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<String> {
+        let name = Text::read(node, cx)?;
+        if name.contains(':') {
+            return Err(Problem::new(
+                &node.span(),
+                format!("\"{name}\" is not the name of a user"),
+            )
+            .help("name a user as in the file: the text before the colon"));
+        }
+        Ok(name)
+    }
 }
 
 /// A test of a site's routes: a request and its expected answer.

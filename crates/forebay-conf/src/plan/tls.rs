@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use forebay_conf_derive::Choice;
 
+use super::access::Rate;
 use super::secret::Secret;
 
 /// The certificate and TLS settings of a site's `https://` listeners.
@@ -151,10 +152,8 @@ pub struct OnDemand {
     pub acme: Acme,
     /// The service that permits names. `None`: the names of the sites are permitted.
     pub ask: Option<AskUrl>,
-    /// The largest number of orders in `period`.
-    pub orders: u32,
-    /// The period of `orders`. Default for both: 100 in an hour.
-    pub period: Duration,
+    /// The largest number of orders in a period. Default: 100 in an hour.
+    pub rate: Rate,
     /// The number of orders that may come earlier than the rate allows. Default 20.
     pub burst: u32,
     /// The largest number of orders at the same time, at least 1. Default 4.

@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use super::action::app;
 use super::app_server::{fastcgi, scgi, uwsgi};
-use super::effect::no_effect;
 use super::proxies::networks;
 use super::proxy::ajp;
 use super::reply::request_headers;
-use super::signed_url::secret;
-use super::template::{Known, template};
 use super::upstream::{Keys, of_route};
 use super::value::{is_token, optional_time, required, text, time_above_zero, variables, within};
 use super::when::when;
 use super::{Context, Resolution, peer};
 use crate::error::Problem;
 use crate::file::{self, At, BoolOr, Copied, File, Kind, OneOrMany, TextOr};
+use crate::key::no_effect;
+use crate::key::template;
+use crate::plan::Scope;
 use crate::plan::{
     Action, Ajp, AppServer, Challenge, Fastcgi, ForwardAuth, HostField, Proxy, Redirects, Scheme,
 };
@@ -78,10 +78,7 @@ pub(super) fn challenge(
         exempt,
         exempt_lists,
         feeds: typed.feeds.as_ref().is_some_and(|at| at.value),
-        secret: match &typed.secret {
-            Some(at) => Some(secret(&at.with(&at.value), false)?),
-            None => None,
-        },
+        secret: typed.secret.clone(),
     }))
 }
 
@@ -92,7 +89,7 @@ pub(super) fn forward_auth(
     context: &Context<'_>,
     file: &File,
     typed: &At<TextOr<file::ForwardAuth>>,
-    known: Known<'_>,
+    known: Scope<'_>,
 ) -> Resolution<ForwardAuth> {
     let short;
     let table = match &typed.value {
@@ -110,7 +107,7 @@ pub(super) fn forward_auth(
     }
     variables(&table.params)?;
     let params = table.params.iter();
-    let params = params.map(|(name, at)| Ok((name.clone(), template(&at.value, at, known)?)));
+    let params = params.map(|(name, at)| Ok((name.clone(), template(&at.value, &at.span, known)?)));
     Ok(ForwardAuth {
         server,
         target,

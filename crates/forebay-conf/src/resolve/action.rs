@@ -8,16 +8,17 @@ use super::app_server::{fastcgi, scgi, uwsgi};
 use super::listing::listing;
 use super::media::{media_type, types};
 use super::moved::moved;
-use super::path::{directory, file, file_name};
 use super::program::max_processes;
 use super::proxy::ajp;
 use super::proxy::proxy;
-use super::template::{Known, redirect_target};
+use super::template::redirect_target;
 use super::value::{required, size_or_unlimited, text, time_above_zero, variables, within};
 use super::{Context, Resolution};
 use crate::error::{Problem, reason};
 use crate::file::{self, AllOrList, At, File, OneOrMany, TextOr};
 use crate::files;
+use crate::key::paths::{directory, file, file_name};
+use crate::plan::Scope;
 use crate::plan::{Action, Cgi, ContentCoding, Files, Redirect, Respond, ScriptsBelow};
 use crate::suggest;
 
@@ -26,7 +27,7 @@ pub(super) fn action(
     context: &Context<'_>,
     file: &File,
     route: &At<file::Route>,
-    known: Known<'_>,
+    known: Scope<'_>,
 ) -> Resolution<Action> {
     exactly_one(route)?;
     if let Some(typed) = &route.files {
@@ -114,12 +115,12 @@ fn nothing(span: &Range<usize>) -> Problem {
 fn files(context: &Context<'_>, typed: &At<TextOr<file::Files>>) -> Resolution<Files> {
     let table = match &typed.value {
         TextOr::Text(root) => {
-            let root = directory(context, &typed.with(root))?;
+            let root = directory(context.sources, &typed.with(root))?;
             return Ok(Files { beneath: context.beneath(&root), ..Files::new(root) });
         }
         TextOr::Table(table) => table,
     };
-    let root = directory(context, required(&table.root, &typed.span, "root", "\"DIR\"")?)?;
+    let root = directory(context.sources, required(&table.root, &typed.span, "root", "\"DIR\"")?)?;
     let default = Files::new(root);
     let index = match &table.index {
         Some(at) => at.items().iter().map(file_name).collect::<Resolution<_>>()?,
@@ -207,7 +208,7 @@ fn languages(typed: &file::Files) -> Resolution<Vec<String>> {
 fn cgi(context: &Context<'_>, typed: &At<TextOr<file::Cgi>>) -> Resolution<Cgi> {
     let empty = file::Cgi::default();
     let (table, dir, program) = match &typed.value {
-        TextOr::Text(dir) => (&empty, directory(context, &typed.with(dir))?, None),
+        TextOr::Text(dir) => (&empty, directory(context.sources, &typed.with(dir))?, None),
         TextOr::Table(table) => {
             let (dir, program) = scripts(context, typed, table)?;
             (table, dir, program)
@@ -242,13 +243,13 @@ fn scripts(
             .also(&dir.span, "the directory of many scripts")
             .help("keep `program` if one program answers for all paths of the route")),
         (None, Some(program)) => {
-            let program = file(context, program)?;
+            let program = file(context.sources, program)?;
             let dir = program.parent().unwrap_or(context.base(&typed.span)).to_owned();
             Ok((dir, Some(program)))
         }
         (dir, None) => {
             let dir = required(dir, &typed.span, "dir", "\"DIR\"")?;
-            Ok((directory(context, dir)?, None))
+            Ok((directory(context.sources, dir)?, None))
         }
     }
 }
@@ -346,7 +347,7 @@ fn robots(typed: &At<OneOrMany<String>>) -> Resolution<String> {
 }
 
 /// Checks `redirect`. The default status is 302.
-fn redirect(typed: &At<TextOr<file::Redirect>>, known: Known<'_>) -> Resolution<Redirect> {
+fn redirect(typed: &At<TextOr<file::Redirect>>, known: Scope<'_>) -> Resolution<Redirect> {
     let (to, status) = match &typed.value {
         TextOr::Text(to) => (typed.with(to), None),
         TextOr::Table(table) => {

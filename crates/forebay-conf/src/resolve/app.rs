@@ -4,12 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::app_server::{PHP, mount, prefix, script_ends};
-use super::effect::{all_have_effect, no_effect, only_its_own};
+use super::effect::{all_have_effect, only_its_own};
 use super::mod_perl::{mod_perl, preload};
-use super::path::{directory, file, interpreter};
+use super::program::interpreter;
 use super::program::{LEAST_MEMORY, at_least, max_processes, watch};
 use super::program::{program, ready, ready_variables};
-use super::template::shared_key;
 use super::upstream::sticky_cookie;
 use super::value::{
     no_control, optional_time_above_zero, required, size_or_unlimited, text, time_above_zero,
@@ -18,6 +17,9 @@ use super::value::{
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, Kind};
+use crate::key::no_effect;
+use crate::key::paths::{directory, file};
+use crate::key::{check_shared, template};
 use crate::plan::{
     App, AppKind, PerlMode, Placeholder, PythonMode, Template, TemplatePart, Workers,
 };
@@ -34,7 +36,7 @@ pub(super) fn app(context: &Context<'_>, name: &str, typed: &At<file::App>) -> R
     all_have_effect(typed, kind_typed.value)?;
     let kind = kind(context, typed, kind_typed.value)?;
     let dir = match (&kind, &typed.dir) {
-        (_, Some(dir)) => directory(context, dir)?,
+        (_, Some(dir)) => directory(context.sources, dir)?,
         (AppKind::Psgi { file } | AppKind::Rack { file, .. }, None) => {
             file.parent().unwrap_or(context.base(&typed.span)).to_owned()
         }
@@ -73,7 +75,7 @@ pub(super) fn app(context: &Context<'_>, name: &str, typed: &At<file::App>) -> R
         },
         fair: match &typed.fair {
             Some(at) if at.is_empty() => Template::of(Vec::new()),
-            Some(at) => shared_key(at, context.known())?,
+            Some(at) => check_shared(template(text(at)?, &at.span, context.scope)?, &at.span)?,
             None => Template::of(vec![TemplatePart::Value(Placeholder::Client)]),
         },
         queue_timeout: time_above_zero(&typed.queue_timeout, Duration::from_secs(10))?,
@@ -110,7 +112,7 @@ pub(super) fn app(context: &Context<'_>, name: &str, typed: &At<file::App>) -> R
 
 fn kind(context: &Context<'_>, typed: &At<file::App>, kind: Kind) -> Resolution<AppKind> {
     let span = &typed.span;
-    let dir = || directory(context, required(&typed.dir, span, "dir", "\"DIR\"")?);
+    let dir = || directory(context.sources, required(&typed.dir, span, "dir", "\"DIR\"")?);
     Ok(match kind {
         Kind::CgiBin => AppKind::CgiBin {
             dir: dir()?,
@@ -131,7 +133,7 @@ fn kind(context: &Context<'_>, typed: &At<file::App>, kind: Kind) -> Resolution<
         },
         Kind::Psgi => {
             let typed = required(&typed.file, span, "file", "\"app.psgi\"")?;
-            AppKind::Psgi { file: file(context, typed)? }
+            AppKind::Psgi { file: file(context.sources, typed)? }
         }
         Kind::ModPerl => mod_perl(context, typed)?,
         Kind::Wsgi => wsgi(context, typed)?,
@@ -139,7 +141,7 @@ fn kind(context: &Context<'_>, typed: &At<file::App>, kind: Kind) -> Resolution<
         Kind::Asgi => asgi(context, typed)?,
         Kind::Php => {
             let root = required(&typed.root, span, "root", "\"DIR\"")?;
-            let (root, scripts) = (directory(context, root)?, php_scripts(typed)?);
+            let (root, scripts) = (directory(context.sources, root)?, php_scripts(typed)?);
             AppKind::Php {
                 root,
                 scripts,
@@ -168,7 +170,7 @@ fn wsgi(context: &Context<'_>, typed: &At<file::App>) -> Resolution<AppKind> {
                 .help("keep one of them"));
         }
         (Some(at), None) => {
-            let path = file(context, at)?;
+            let path = file(context.sources, at)?;
             let name = path.to_str().ok_or_else(|| {
                 Problem::new(&at.span, "a path that is not UTF-8").help("rename it, or use a link")
             })?;
@@ -181,7 +183,7 @@ fn wsgi(context: &Context<'_>, typed: &At<file::App>) -> Resolution<AppKind> {
     let default = default.unwrap_or_else(|| context.base(&typed.span).to_owned());
     Ok(AppKind::Wsgi {
         module,
-        dir: typed.dir.as_ref().map_or(Ok(default), |dir| directory(context, dir))?,
+        dir: typed.dir.as_ref().map_or(Ok(default), |dir| directory(context.sources, dir))?,
         python: python(context, typed)?,
     })
 }
@@ -190,13 +192,13 @@ fn wsgi(context: &Context<'_>, typed: &At<file::App>) -> Resolution<AppKind> {
 /// directory.
 fn rack(context: &Context<'_>, typed: &At<file::App>) -> Resolution<AppKind> {
     let default = match &typed.dir {
-        Some(dir) => directory(context, dir)?,
+        Some(dir) => directory(context.sources, dir)?,
         None => context.base(&typed.span).to_owned(),
     };
     let default = typed.with(default.join("config.ru").to_string_lossy().into_owned());
     let threads = typed.threads.as_ref().map_or(Ok(1), |at| within(at, 1..=1000))?;
     Ok(AppKind::Rack {
-        file: file(context, typed.file.as_ref().unwrap_or(&default))?,
+        file: file(context.sources, typed.file.as_ref().unwrap_or(&default))?,
         ruby: typed.ruby.as_ref().map(|at| interpreter(context, typed, at)).transpose()?,
         threads,
         connections: match &typed.connections {
@@ -212,7 +214,7 @@ fn asgi(context: &Context<'_>, typed: &At<file::App>) -> Resolution<AppKind> {
     Ok(AppKind::Asgi {
         module: module(module_typed)?,
         dir: match &typed.dir {
-            Some(dir) => directory(context, dir)?,
+            Some(dir) => directory(context.sources, dir)?,
             None => context.base(&typed.span).to_owned(),
         },
         python: python(context, typed)?,
@@ -280,7 +282,7 @@ fn version(typed: &file::App) -> Resolution<Option<String>> {
 fn lib(context: &Context<'_>, typed: &file::App) -> Resolution<Vec<PathBuf>> {
     let Some(at) = &typed.lib else { return Ok(Vec::new()) };
     let dir = |item: &At<&String>| {
-        let dir = directory(context, item)?;
+        let dir = directory(context.sources, item)?;
         if dir.to_string_lossy().contains(':') {
             return Err(Problem::new(&item.span, "a directory with a colon in its path").help(
                 "Perl and Python would read it as two directories: rename it, or use a link",
@@ -389,6 +391,7 @@ fn workers(typed: &At<file::Workers>) -> Resolution<Workers> {
 mod tests {
     use super::*;
     use crate::outside::Outside;
+    use crate::plan::Scope;
     use crate::plan::{AppProtocol, HostField, Listening};
     use crate::source::Sources;
 
@@ -399,7 +402,11 @@ mod tests {
         let sources = Sources::one("x", &format!("[app.x]\n{text}"), base.path());
         let plain = |problems| crate::ConfError::in_sources(&sources, problems).plain();
         let whole = crate::whole::read(&sources, &mut Outside::default()).map_err(plain)?;
-        let app = app(&Context::new(&sources, &whole.filled), "x", &whole.file.app["x"]);
+        let app = app(
+            &Context::new(&sources, &whole.filled, Scope::default()),
+            "x",
+            &whole.file.app["x"],
+        );
         let app = app.map_err(|problem| plain(vec![problem]))?;
         if whole.problems.is_empty() { Ok(app) } else { Err(plain(whole.problems)) }
     }

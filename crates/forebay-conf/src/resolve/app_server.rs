@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::effect::no_effect;
-use super::path::{directory, file_name, path};
 use super::upstream::{Keys as Servers, of_route};
 use super::value::{optional_time_above_zero, size, size_or_unlimited, text, variables, within};
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, File, OneOrMany, Size, Time};
+use crate::key::no_effect;
+use crate::key::paths::{directory, file_name, path};
 use crate::plan::{AppServer, Fastcgi, Multiplex, Scheme, ServerProtocol, Upstream};
 
 /// Checks `fastcgi` and adds the defaults. `root` is required if `mount` is missing.
@@ -209,9 +209,9 @@ impl Keys<'_> {
 /// be on another machine or in a container.
 fn root(context: &Context<'_>, typed: &At<String>) -> Resolution<PathBuf> {
     if Path::new(&typed.value).is_absolute() {
-        path(context, typed)
+        path(context.sources, typed)
     } else {
-        directory(context, typed)
+        directory(context.sources, typed)
     }
 }
 

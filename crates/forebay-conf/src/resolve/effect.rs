@@ -6,12 +6,8 @@ use std::ops::Range;
 use super::Resolution;
 use crate::error::Problem;
 use crate::file::{self, Kind, Range as Processes, Workers};
+use crate::key::no_effect;
 use crate::plan::AppProtocol;
-
-/// Returns the problem for a key that has no effect together with other keys.
-pub(super) fn no_effect(span: &Range<usize>, key: &str, why: &str, help: &str) -> Problem {
-    Problem::new(span, format!("`{key}` has no effect {why}")).help(help)
-}
 
 /// Checks that every key of the application belongs to its kind.
 pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Resolution<()> {

@@ -1,12 +1,13 @@
 //! Resolves `replace` and `ssi` of a route.
 
-use super::effect::no_effect;
 use super::reply::media_pattern;
-use super::template::{Known, template};
 use super::value::required;
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, BoolOr};
+use crate::key::no_effect;
+use crate::key::template;
+use crate::plan::Scope;
 use crate::plan::{
     Action, Filters, MediaPattern, Replace, ReplaceEscape, RequestChange, RequestField, Template,
     has_script, is_plain,
@@ -22,7 +23,7 @@ const LONGEST_TEXT: usize = 1024;
 pub(super) fn filters(
     context: &Context<'_>,
     typed: &file::Route,
-    (action, known): (&Action, Known<'_>),
+    (action, known): (&Action, Scope<'_>),
     fields: &mut Vec<RequestField>,
 ) -> Resolution<Filters> {
     let replace = match &typed.replace {
@@ -79,7 +80,7 @@ fn has_pages<T>(context: &Context<'_>, key: &str, at: &At<T>, action: &Action) -
     Err(no_effect(&at.span, key, &format!("beside `{name}`"), "leave it out"))
 }
 
-fn replace(at: &At<&file::Replace>, known: Known<'_>) -> Resolution<Replace> {
+fn replace(at: &At<&file::Replace>, known: Scope<'_>) -> Resolution<Replace> {
     let table = at.value;
     let first = table.texts.values().next().cloned();
     required(&first, &at.span, "texts", "{ \"old\" = \"new\" }")?;
@@ -92,7 +93,7 @@ fn replace(at: &At<&file::Replace>, known: Known<'_>) -> Resolution<Replace> {
             let message = format!("{other:?} and {text:?} are one text with `ignore_case`");
             return Err(Problem::new(&to.span, message).help("leave one out"));
         }
-        texts.push((text.clone(), template(to, to, known)?));
+        texts.push((text.clone(), template(to, &to.span, known)?));
     }
     if texts.len() > MOST_TEXTS {
         let message = format!("{} texts are too many", texts.len());

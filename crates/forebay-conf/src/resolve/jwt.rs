@@ -4,15 +4,16 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::access::{divide, field_name};
-use super::effect::no_effect;
 use super::upstream::{Keys, of_route};
 use super::value::{is_token, text, time, time_above_zero};
-use super::{Context, Resolution, path};
+use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, File, OneOrMany, TextOr, Time};
+use crate::key::no_effect;
+use crate::key::paths;
 use crate::plan::{
     Address, Backend, HostField, Jwt, JwtKeys, KeyUrl, PUBLIC_ALGORITHMS, Proxy, Redirects,
-    SECRET_ALGORITHMS, Scheme, Secret, TokenSource,
+    SECRET_ALGORITHMS, Scheme, TokenSource,
 };
 
 /// Default of `leeway`.
@@ -22,9 +23,6 @@ const LEEWAY: Duration = Duration::from_secs(60);
 const REFRESH: Duration = Duration::from_secs(3600);
 /// The shortest `refresh`.
 const SHORTEST_REFRESH: Duration = Duration::from_secs(30);
-
-/// The shortest secret in bytes: the output of SHA-256 (RFC 7518 section 3.2).
-const SHORTEST_SECRET: usize = 32;
 
 pub(super) fn jwt(context: &Context<'_>, file: &File, typed: &At<file::Jwt>) -> Resolution<Jwt> {
     let keys = keys(context, file, typed)?;
@@ -54,12 +52,12 @@ pub(super) fn jwt(context: &Context<'_>, file: &File, typed: &At<file::Jwt>) -> 
 
 fn keys(context: &Context<'_>, whole: &File, typed: &At<file::Jwt>) -> Resolution<JwtKeys> {
     match (&typed.key, &typed.secret, &typed.jwks) {
-        (Some(file), None, None) => path::file(context, file).map(JwtKeys::Pem),
-        (None, Some(at), None) => secret(at).map(JwtKeys::Secret),
+        (Some(file), None, None) => paths::file(context.sources, file).map(JwtKeys::Pem),
+        (None, Some(secret), None) => Ok(JwtKeys::Secret(secret.clone())),
         (None, None, Some(at)) if at.contains("://") || at.starts_with('@') => {
             url(context, whole, at, &typed.refresh).map(|url| JwtKeys::Url(Box::new(url)))
         }
-        (None, None, Some(file)) => path::file(context, file).map(JwtKeys::Set),
+        (None, None, Some(file)) => paths::file(context.sources, file).map(JwtKeys::Set),
         (None, None, None) => Err(Problem::new(&typed.span, "no key verifies the tokens")
             .label("needs `key`, `secret` or `jwks`")
             .help(
@@ -120,16 +118,6 @@ fn is_here(backend: &Backend) -> bool {
             host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
         }
     }
-}
-
-fn secret(typed: &At<String>) -> Resolution<Secret> {
-    let secret = text(typed)?;
-    if secret.len() < SHORTEST_SECRET {
-        return Err(Problem::new(&typed.span, "this secret has fewer than 32 bytes").help(
-            "a short secret can be guessed from one token: use the output of `openssl rand -hex 32`",
-        ));
-    }
-    Ok(Secret::new(secret.to_owned()))
 }
 
 /// Checks the names of algorithms. Secrets and public keys have different algorithms, so a client

@@ -5,12 +5,12 @@ mod html;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::path::file;
 use super::value::required;
 use super::{Context, Resolution};
 use crate::error::{Problem, advice, reason};
 use crate::file::{self, At, BoolOr};
 use crate::files;
+use crate::key::paths::file;
 use crate::plan::{Listing, ListingPart, ListingTemplate, ListingValue};
 use crate::suggest::nearest;
 
@@ -39,7 +39,7 @@ pub(super) fn listing(
     };
     let BoolOr::Table(table) = &at.value else { return Ok(Listing::BuiltIn) };
     let typed = required(&table.template, &at.span, "template", "\"listing.html\"")?;
-    let path = file(context, typed)?;
+    let path = file(context.sources, typed)?;
     let shown = path.display().to_string();
     let problem = |line: Option<usize>, mistake: Mistake| {
         let line = line.map(|line| format!(", line {line}")).unwrap_or_default();

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
-use super::effect::no_effect;
-use super::path::{in_directory, socket};
 use super::tls::backend_tls;
 use super::value::{host_and_port, is_token, no_control, text, time_above_zero};
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, File, TextOr};
+use crate::key::no_effect;
+use crate::key::paths::{in_directory, socket};
 use crate::plan::{
     AccessLog, BackendTls, Collector, Format, Log, LogFile, LogSender, LogService, LogValue,
     Metrics, Rotation, Traces,
@@ -269,7 +269,7 @@ fn service(context: &Context<'_>, typed: &At<String>) -> Resolution<Option<LogSe
         return Ok(Some(LogService::Journal(JOURNAL.into())));
     }
     if let Some(path) = text.strip_prefix("journald:unix:") {
-        return Ok(Some(LogService::Journal(socket(context, &typed.with(path))?)));
+        return Ok(Some(LogService::Journal(socket(context.sources, &typed.with(path))?)));
     }
     if text == "syslog" {
         return Ok(Some(LogService::Unix(LOCAL_SYSLOG.into())));
@@ -278,7 +278,7 @@ fn service(context: &Context<'_>, typed: &At<String>) -> Resolution<Option<LogSe
     let to = rest.strip_prefix("udp://").map(|host| (host, LogService::Udp as fn(String) -> _));
     let to = to.or_else(|| rest.strip_prefix("tcp://").map(|host| (host, LogService::Tcp as _)));
     match (rest.strip_prefix("unix:"), to) {
-        (Some(path), _) => Ok(Some(LogService::Unix(socket(context, &typed.with(path))?))),
+        (Some(path), _) => Ok(Some(LogService::Unix(socket(context.sources, &typed.with(path))?))),
         (None, Some((host, service))) if host_and_port(host) => Ok(Some(service(host.to_owned()))),
         _ => Err(Problem::new(&typed.span, format!("\"{text}\" names no syslog server")).help(
             "write \"syslog:unix:/dev/log\", \"syslog:udp://HOST:PORT\" or \
@@ -308,7 +308,7 @@ fn access(context: &Context<'_>, typed: &At<String>) -> Resolution<AccessLog> {
         "stdout" => AccessLog::Stdout,
         _ => match service(context, typed)? {
             Some(service) => AccessLog::Service(service),
-            None => AccessLog::Path(in_directory(context, typed)?),
+            None => AccessLog::Path(in_directory(context.sources, typed)?),
         },
     })
 }

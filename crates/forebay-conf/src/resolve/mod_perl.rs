@@ -1,11 +1,11 @@
 //! Resolves the keys of an application of kind `mod-perl` to the directives of mod_perl.
 
-use super::effect::no_effect;
-use super::path::{directory, file as existing_file};
 use super::value::text;
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, OneOrMany};
+use crate::key::no_effect;
+use crate::key::paths::{directory, file as existing_file};
 use crate::plan::AppKind;
 use crate::suggest;
 
@@ -16,7 +16,7 @@ const SWITCHES: [&str; 5] = ["-T", "-t", "-w", "-W", "-X"];
 
 pub(super) fn mod_perl(context: &Context<'_>, typed: &At<file::App>) -> Resolution<AppKind> {
     let root = match typed.root.as_ref().or(typed.dir.as_ref()) {
-        Some(dir) => directory(context, dir)?,
+        Some(dir) => directory(context.sources, dir)?,
         None => context.base(&typed.span).to_owned(),
     };
     let mut directives = Vec::new();
@@ -87,7 +87,9 @@ pub(super) fn preload(
         if item.value.split("::").all(is_word) {
             return Ok(item.value.clone());
         }
-        Ok(existing_file(context, &item.with(item.value.clone()))?.to_string_lossy().into_owned())
+        Ok(existing_file(context.sources, &item.with(item.value.clone()))?
+            .to_string_lossy()
+            .into_owned())
     };
     at.items().iter().map(item).collect()
 }

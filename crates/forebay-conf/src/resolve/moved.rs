@@ -6,11 +6,11 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::path;
 use super::{Context, Resolution};
 use crate::error::{Problem, advice, reason};
 use crate::file::{self, At};
 use crate::files;
+use crate::key::paths;
 use crate::plan::{Moved, MovedEntries, MovedPages};
 
 /// The largest file, in bytes: enough for about 200,000 addresses.
@@ -38,7 +38,7 @@ pub(super) fn moved(
             return Err(Problem::new(&status.span, message).help(STATUSES));
         }
     };
-    let file = path::file(context, at)?;
+    let file = paths::file(context.sources, at)?;
     let text = read(&file, at)?;
     let mut entries = MovedEntries::default();
     let mut start = 0;

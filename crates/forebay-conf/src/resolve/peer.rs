@@ -2,11 +2,11 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use super::path::{in_directory, socket};
 use super::value::text;
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::At;
+use crate::key::paths::{in_directory, socket};
 use crate::plan::{Address, Backend, Clients, HostPattern, HttpVersion, Listen, Network, Scheme};
 
 /// Parses a listener: `address:port`, `:port`, a bare port, `unix:path`, or `fd:name`, with an
@@ -39,8 +39,8 @@ pub(crate) fn listen(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Reso
     match text.strip_prefix("unix:") {
         Some(path) => {
             let path = typed.with(path);
-            in_directory(context, &path)?;
-            Ok(Listen::Unix(socket(context, &path)?))
+            in_directory(context.sources, &path)?;
+            Ok(Listen::Unix(socket(context.sources, &path)?))
         }
         None if text.starts_with('/') => {
             Err(Problem::new(&typed.span, format!("cannot listen on \"{text}\""))
@@ -97,7 +97,7 @@ pub(super) fn socket_address(typed: &At<&str>) -> Resolution<SocketAddr> {
 pub(super) fn address(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Resolution<Address> {
     let text = text(typed)?;
     if let Some(path) = text.strip_prefix("unix:") {
-        return Ok(Address::Unix(socket(context, &typed.with(path))?));
+        return Ok(Address::Unix(socket(context.sources, &typed.with(path))?));
     }
     if text.starts_with('/') {
         return Err(Problem::new(&typed.span, format!("\"{text}\" is a path, not an address"))
@@ -115,7 +115,7 @@ pub(super) fn address(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Res
 pub(crate) fn backend(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Resolution<Backend> {
     let text = text(typed)?;
     if let Some(path) = text.strip_prefix("unix:") {
-        let address = Address::Unix(socket(context, &typed.with(path))?);
+        let address = Address::Unix(socket(context.sources, &typed.with(path))?);
         return Ok(plain(address, "localhost"));
     }
     let problem = Problem::new(&typed.span, format!("\"{text}\" is not the URL of a server"));

@@ -5,13 +5,14 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::app_server::{PHP, prefix, script_ends};
-use super::effect::no_effect;
-use super::path::{directory, program_path};
 use super::upstream::sticky_cookie;
 use super::value::{required, size, text, within};
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, Kind};
+use crate::files;
+use crate::key::no_effect;
+use crate::key::paths::{directory, existing_file, path, without_parents};
 use crate::plan::{AppKind, AppProtocol, HostField, Listening};
 
 pub(super) fn program(context: &Context<'_>, typed: &At<file::App>) -> Resolution<AppKind> {
@@ -32,7 +33,7 @@ pub(super) fn program(context: &Context<'_>, typed: &At<file::App>) -> Resolutio
             let why = "on a program that does not speak ajp";
             return Err(no_effect(&at.span, "secret", why, "leave it out"));
         }
-        typed => super::proxy::secret(typed)?,
+        typed => typed.as_ref().map(|at| at.value.clone()),
     };
     let host = host(typed, speaks)?;
     let strip_prefix = strip_prefix(typed, speaks)?;
@@ -64,7 +65,7 @@ pub(super) fn program(context: &Context<'_>, typed: &At<file::App>) -> Resolutio
             )
             .help("leave it out, or put the directory into `run`"));
         }
-        Some(at) => Some(directory(context, at)?),
+        Some(at) => Some(directory(context.sources, at)?),
         None => None,
     };
     let scripts = scripts(typed, &run, speaks, root.is_some())?;
@@ -116,10 +117,10 @@ pub(super) fn ready(
     let is_java = runs[0] == "java";
     let example = if is_java { "\"shop.jar\"" } else { "\"server.js\"" };
     let file_typed = required(&typed.file, &typed.span, "file", example)?;
-    let (path, is_web_application) = match directory(context, file_typed) {
+    let (path, is_web_application) = match directory(context.sources, file_typed) {
         Ok(directory) if is_java => (directory, true),
         _ => {
-            let path = super::path::file(context, file_typed)?;
+            let path = crate::key::paths::file(context.sources, file_typed)?;
             let is_war = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("war"));
             (path, is_java && is_war)
         }
@@ -307,4 +308,30 @@ pub(super) fn at_least(typed: &Option<file::Size>, least: u64) -> Resolution<Opt
         (Some(at), Some(bytes)) => within(&at.with(bytes), least..=u64::MAX).map(Some),
         _ => Ok(None),
     }
+}
+
+/// Returns the path of a program of an application. A relative one starts at the application's
+/// `dir`; if nothing is there, at the directory of the configuration file, where other paths start.
+pub(super) fn program_path(
+    context: &Context<'_>,
+    app: &At<file::App>,
+    typed: &At<String>,
+) -> Resolution<PathBuf> {
+    let base = path(context.sources, typed)?;
+    let Some(dir) = app.dir.as_ref().filter(|_| Path::new(&typed.value).is_relative()) else {
+        return Ok(base);
+    };
+    let below = directory(context.sources, dir)?.join(&typed.value).components().collect();
+    let below = without_parents(below);
+    Ok(if files::kind(&below).is_err() && files::kind(&base).is_ok() { base } else { below })
+}
+
+/// The path of an application's interpreter. Symbolic links are not resolved, because Python finds
+/// its virtual environment by the directory of the link.
+pub(super) fn interpreter(
+    context: &Context<'_>,
+    app: &At<file::App>,
+    typed: &At<String>,
+) -> Resolution<PathBuf> {
+    existing_file(context.sources, typed, program_path(context, app, typed)?)
 }

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::path::path;
 use super::peer;
 use super::value::{host_and_port, text};
 use super::{Context, Resolution};
 use crate::error::{Problem, advice, reason};
 use crate::file::At;
 use crate::files;
+use crate::key::paths::path;
 use crate::plan::{
     Clients, ForwardedFields, MAX_LIST_BYTES, NetworkList, NetworkSource, NetworkUrl,
 };
@@ -72,7 +72,7 @@ fn source(context: &Context<'_>, item: &At<&String>) -> Resolution<Option<Networ
         return url(item).map(|url| Some(NetworkSource::Url(url)));
     }
     if ["/", "./", "../"].iter().any(|start| typed.starts_with(start)) {
-        return Ok(Some(NetworkSource::File(path(context, item)?)));
+        return Ok(Some(NetworkSource::File(path(context.sources, item)?)));
     }
     // No address begins with a letter beyond f or has only letters.
     let is_word = typed.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');

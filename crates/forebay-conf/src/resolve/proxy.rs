@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::effect::no_effect;
 use super::upstream::{Keys, of_route};
 use super::value::{optional_time_above_zero, required, size, text, time_above_zero, within};
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, File, OneOrMany, Size, TextOr};
-use crate::plan::{Ajp, AjpFront, Listen, Mirror, Proxy, Redirects, Scheme, Secret};
+use crate::key::no_effect;
+use crate::plan::{Ajp, AjpFront, Listen, Mirror, Proxy, Redirects, Scheme};
 
 /// Checks `proxy` and adds the defaults.
 pub(super) fn proxy(
@@ -72,7 +72,7 @@ pub(super) fn ajp(
     };
     Ok(Ajp {
         upstream: of_route(context, file, Scheme::Ajp, &typed.span, &table.into())?,
-        secret: secret(&table.secret)?,
+        secret: table.secret.clone(),
         packet_size: packet_size(&table.packet_size, "packetSize of Tomcat's connector")?,
         ping: table.ping.unwrap_or_default(),
         reply_timeout: optional_time_above_zero(&table.reply_timeout)?,
@@ -101,7 +101,7 @@ pub(super) fn front(
         return Err(no_effect(span, key, "without an ajp:// listener", help));
     }
     let front = AjpFront {
-        secret: secret(&site.ajp_secret)?,
+        secret: site.ajp_secret.as_ref().map(|at| at.value.clone()),
         packet_size: packet_size(&site.ajp_packet_size, "max_packet_size of mod_jk")?,
     };
     let listen_span = site.listen.as_ref().map_or(&site.span, |at| &at.span);
@@ -136,10 +136,6 @@ fn is_local(socket: &Listen) -> bool {
         // socket counts as reachable from outside.
         _ => false,
     }
-}
-
-pub(super) fn secret(typed: &Option<At<String>>) -> Resolution<Option<Secret>> {
-    typed.as_ref().map(|at| Ok(Secret::new(text(at)?.to_owned()))).transpose()
 }
 
 /// Returns the packet size in bytes. The default and smallest size is 8192, Tomcat's default. The

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use super::{Context, Resolution};
 use crate::error::{ConfError, Problem};
 use crate::file::At;
+use crate::key::paths::directory;
 use crate::merge::AllFilled;
 use crate::plan::{
     Access, Action, Clients, EncodedSlashes, ErrorPages, Files, Filters, Fingerprint,
     ForwardedFields, HostPattern, Listen, Listing, Log, Matcher, OnAbort, PathParameters,
-    PathPattern, Plan, Proxy, Respond, Route, RouteTimeouts, ScriptsBelow, Server, Site,
+    PathPattern, Plan, Proxy, Respond, Route, RouteTimeouts, Scope, ScriptsBelow, Server, Site,
     SocketAccess, Symlinks,
 };
 use crate::source::{SourceFile, Sources};
@@ -25,7 +26,7 @@ impl Plan {
             let problem = Problem::nowhere(message).help("rename it, or serve a symbolic link");
             return Err(ConfError::elsewhere(problem));
         };
-        let root = typed(text, super::directory)?;
+        let root = typed(text, |context, at| directory(context.sources, at))?;
         let files = Files { listing: Listing::BuiltIn, ..Files::new(root) };
         Ok(Self::of_one_route(Action::Files(files), listen))
     }
@@ -165,6 +166,6 @@ fn typed<'t, T>(
 ) -> Result<T, ConfError> {
     let base = std::path::absolute(".").unwrap_or_else(|_| PathBuf::from("/"));
     let (sources, filled) = (Sources::one("", "", &base), AllFilled::default());
-    let context = Context::new(&sources, &filled);
+    let context = Context::new(&sources, &filled, Scope::default());
     resolve(&context, &At { value: text, span: 0..0 }).map_err(ConfError::elsewhere)
 }

@@ -5,7 +5,6 @@ use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::effect::no_effect;
 use super::peer::{self, clients};
 use super::proxies::proxies;
 use super::tls::stream_tls;
@@ -14,6 +13,7 @@ use super::value::optional_time_above_zero;
 use super::{Context, MOST_PROBLEMS, Resolution, keep};
 use crate::error::Problem;
 use crate::file::{self, At, File, OneOrMany};
+use crate::key::no_effect;
 use crate::plan::{
     Access, Address, Clients, HostPattern, Listen, NetworkList, Relay, Scheme, Site, Upstream,
 };

@@ -4,54 +4,32 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::path::{file, path};
 use super::peer::clients;
-use super::template::{Known, shared_key, template};
-use super::value::{
-    is_token, method, no_control, optional_time, required, size, text, time, within,
-};
+use super::value::{is_token, no_control, optional_time, required, text};
 use super::{Context, Resolution};
 use crate::error::{Problem, advice, reason};
-use crate::file::{self, At, BoolOr, OneOrMany, TextOr};
+use crate::file::{self, At, BoolOr, TextOr};
 use crate::files;
+use crate::key::paths::{file, path};
+use crate::key::template;
 use crate::plan::{
-    ALGORITHMS, Action, Algorithm, Cache, Compress, ContentCoding, CookieName, Cors, ErrorPages,
-    MIN_SIZE, Maintenance, MediaPattern, OriginPattern, Page, PageKind, ReplyField, RequestChange,
-    RequestField, Scope, Statuses, TYPES, Template,
+    Action, Cache, ErrorPages, Maintenance, MediaPattern, Page, PageKind, ReplyField,
+    RequestChange, RequestField, Scope, Statuses, Template,
 };
 
-/// Default of `key`.
-const KEY: &str = "{scheme}{host}{uri}";
-/// Default of `max_size`, in bytes.
-const MAX_SIZE: u64 = 1024 * 1024;
-
-/// Resolves `cache`. Returns `None` if the route stores no replies. For files and fixed replies,
-/// returns an error, because Forebay sends them faster than it finds a stored reply. If these
-/// routes have `cache` only from `[defaults]`, returns `None`.
+/// Returns the settings of `cache`. `None`: the route stores no replies. For files and fixed replies,
+/// returns an error, because Forebay sends them faster than it finds a stored reply, unless they have
+/// `cache` only from `[defaults]`.
 pub(super) fn cache(
-    typed: &Option<At<BoolOr<file::Cache>>>,
+    context: &Context<'_>,
+    typed: &Option<At<Option<Cache>>>,
     action: &Action,
-    is_default: impl Fn(&At<BoolOr<file::Cache>>) -> bool,
-    known: Known<'_>,
 ) -> Resolution<Option<Cache>> {
-    let default = file::Cache::default();
-    let (at, table) = match typed {
-        None | Some(At { value: BoolOr::Bool(false), .. }) => return Ok(None),
-        Some(at @ At { value: BoolOr::Bool(true), .. }) => (at, &default),
-        Some(at @ At { value: BoolOr::Table(table), .. }) => (at, table),
-    };
-    if !has_slow_replies(action) {
-        return if is_default(at) { Ok(None) } else { Err(useless(at)) };
+    match typed {
+        Some(At { value: Some(cache), .. }) if has_slow_replies(action) => Ok(Some(cache.clone())),
+        Some(at @ At { value: Some(_), .. }) if !context.is_default(&at.span) => Err(useless(at)),
+        _ => Ok(None),
     }
-    Ok(Some(Cache {
-        valid: optional_time(&table.valid)?,
-        stale_while_revalidate: time(&table.stale_while_revalidate, Duration::ZERO)?,
-        stale_if_error: time(&table.stale_if_error, Duration::ZERO)?,
-        key: key(at, &table.key, known)?,
-        max_size: usize::try_from(size(&table.max_size)?.unwrap_or(MAX_SIZE)).unwrap_or(usize::MAX),
-        private_cookies: private_cookies(table)?,
-        set_cookie: table.set_cookie.as_ref().is_some_and(|at| at.value),
-    }))
 }
 
 fn has_slow_replies(action: &Action) -> bool {
@@ -77,109 +55,6 @@ fn useless<T>(at: &At<T>) -> Problem {
     )
 }
 
-fn key<T>(cache: &At<T>, typed: &Option<At<String>>, known: Known<'_>) -> Resolution<Template> {
-    let Some(at) = typed else { return template(KEY, cache, known) };
-    let key = shared_key(at, known)?;
-    if key.constant().is_some() {
-        return Err(Problem::new(&at.span, "all requests would get the same reply")
-            .help("use placeholders that tell the replies apart, such as \"{host}{uri}\""));
-    }
-    Ok(key)
-}
-
-/// Checks `private_cookies`. Without it, every cookie is private.
-fn private_cookies(table: &file::Cache) -> Resolution<Vec<CookieName>> {
-    let Some(list) = &table.private_cookies else {
-        return Ok(vec![CookieName::Prefix(String::new())]);
-    };
-    let name = |at: &At<&String>| {
-        let name = text(at)?;
-        let is_plain = |c: char| c.is_ascii_graphic() && !"=;,\"*".contains(c);
-        let (bare, is_prefix) = name.strip_suffix('*').map_or((name, false), |bare| (bare, true));
-        if !bare.chars().all(is_plain) {
-            return Err(Problem::new(&at.span, format!("\"{name}\" is not the name of a cookie"))
-                .help("write a name such as \"session\", or the start of names: \"wp_*\""));
-        }
-        let bare = bare.to_owned();
-        Ok(if is_prefix { CookieName::Prefix(bare) } else { CookieName::Exact(bare) })
-    };
-    list.items().iter().map(name).collect()
-}
-
-/// Checks `compress`. Returns `None` if replies are not compressed.
-pub(super) fn compress(typed: &Option<At<BoolOr<file::Compress>>>) -> Resolution<Option<Compress>> {
-    let default = file::Compress::default();
-    let table = match typed {
-        None | Some(At { value: BoolOr::Bool(false), .. }) => return Ok(None),
-        Some(At { value: BoolOr::Bool(true), .. }) => &default,
-        Some(At { value: BoolOr::Table(table), .. }) => table,
-    };
-    let codings = codings(table)?;
-    let mut algorithms = Vec::new();
-    for &coding in &codings {
-        algorithms.push(Algorithm { coding, level: level(table, coding)? });
-    }
-    for coding in ALGORITHMS.into_iter().filter(|coding| !codings.contains(coding)) {
-        if let Some(at) = typed_level(table, coding) {
-            let message = format!("a level of {} has no effect", coding.coding());
-            return Err(Problem::new(&at.span, message)
-                .help("it is not among `algorithms`: add it there, or leave the level out"));
-        }
-    }
-    let min_size = size(&table.min_size)?.unwrap_or(MIN_SIZE);
-    Ok(Some(Compress { algorithms, types: types(table)?, min_size }))
-}
-
-/// Returns the listed algorithms, or the default ones. A repeated algorithm is an error.
-fn codings(table: &file::Compress) -> Resolution<Vec<ContentCoding>> {
-    let Some(list) = &table.algorithms else { return Ok(ALGORITHMS.to_vec()) };
-    let mut found = Vec::new();
-    for at in &list.value {
-        let coding = match at.value {
-            file::Coding::Zstd => ContentCoding::Zstandard,
-            file::Coding::Br => ContentCoding::Brotli,
-            file::Coding::Gzip => ContentCoding::Gzip,
-        };
-        if found.contains(&coding) {
-            let message = format!("\"{}\" is given twice", coding.coding());
-            return Err(Problem::new(&at.span, message).help("leave one out"));
-        }
-        found.push(coding);
-    }
-    if found.is_empty() {
-        return Err(Problem::new(&list.span, "this list is empty, so that nothing is compressed")
-            .help("name \"zstd\", \"br\" or \"gzip\", or say compress = false"));
-    }
-    Ok(found)
-}
-
-fn level(table: &file::Compress, coding: ContentCoding) -> Resolution<u32> {
-    match typed_level(table, coding) {
-        Some(at) => within(at, Algorithm::levels(coding)),
-        None => Ok(Algorithm::default_level(coding)),
-    }
-}
-
-fn typed_level(table: &file::Compress, coding: ContentCoding) -> Option<&At<u32>> {
-    let levels = table.levels.as_ref()?;
-    match coding {
-        ContentCoding::Zstandard => levels.zstd.as_ref(),
-        ContentCoding::Brotli => levels.br.as_ref(),
-        ContentCoding::Gzip => levels.gzip.as_ref(),
-    }
-}
-
-fn types(table: &file::Compress) -> Resolution<Vec<MediaPattern>> {
-    let Some(list) = &table.types else {
-        return Ok(TYPES.iter().filter_map(|text| MediaPattern::parse(text)).collect());
-    };
-    if list.items().is_empty() {
-        return Err(Problem::new(&list.span, "this list is empty, so that nothing is compressed")
-            .help("name media types such as \"text/*\", or leave the key out"));
-    }
-    list.items().iter().map(media_pattern).collect()
-}
-
 pub(super) fn media_pattern(typed: &At<&String>) -> Resolution<MediaPattern> {
     let text = text(typed)?;
     MediaPattern::parse(text).ok_or_else(|| {
@@ -192,7 +67,7 @@ pub(super) fn media_pattern(typed: &At<&String>) -> Resolution<MediaPattern> {
 /// error.
 pub(super) fn request_headers(
     typed: &file::RequestFields,
-    known: Known<'_>,
+    known: Scope<'_>,
 ) -> Resolution<Vec<RequestField>> {
     let mut fields: Vec<RequestField> = Vec::new();
     for (name, at) in typed {
@@ -210,7 +85,7 @@ pub(super) fn request_headers(
 fn request_field(
     name: &str,
     at: &At<TextOr<file::RequestField>>,
-    known: Known<'_>,
+    known: Scope<'_>,
 ) -> Resolution<RequestField> {
     let (value, is_added) = match &at.value {
         TextOr::Text(value) => (at.with(value), false),
@@ -219,7 +94,7 @@ fn request_field(
             (value.with(&value.value), table.add.unwrap_or(false))
         }
     };
-    let value = template(no_control(&value, &value)?.trim(), &value, known)?;
+    let value = template(no_control(&value, &value)?.trim(), &value.span, known)?;
     let is_empty = value.parts().is_empty();
     if is_added && (is_empty || is_about_client(name)) {
         let wrong = if is_empty { "an empty value" } else { name };
@@ -235,7 +110,7 @@ fn request_field(
 }
 
 /// Returns the fields to set and to add in replies.
-pub(super) fn reply_headers(typed: &file::Route, known: Known<'_>) -> Resolution<Vec<ReplyField>> {
+pub(super) fn reply_headers(typed: &file::Route, known: Scope<'_>) -> Resolution<Vec<ReplyField>> {
     let always = typed.always.as_ref().is_some_and(|at| at.value);
     let mut fields: Vec<ReplyField> = Vec::new();
     for (typed, is_added) in [(&typed.set_headers, false), (&typed.add_headers, true)] {
@@ -253,7 +128,7 @@ pub(super) fn reply_headers(typed: &file::Route, known: Known<'_>) -> Resolution
                 }
             };
             for (number, value) in values.into_iter().enumerate() {
-                let value = template(no_control(value.value, &value)?.trim(), &value, known)?;
+                let value = template(no_control(value.value, &value)?.trim(), &value.span, known)?;
                 // The first value replaces the origin's fields. Each further value becomes a
                 // further field.
                 let is_added = is_added || number > 0;
@@ -388,7 +263,7 @@ fn error_page(context: &Context<'_>, typed: &At<TextOr<file::ErrorPage>>) -> Res
 
 /// Reads a page and parses its placeholders.
 fn page(context: &Context<'_>, typed: &At<String>) -> Resolution<Page> {
-    let path = file(context, typed)?;
+    let path = file(context.sources, typed)?;
     let problem =
         |why: String| Problem::new(&typed.span, format!("cannot use {}: {why}", path.display()));
     let bytes = files::read(&path, LARGEST)
@@ -437,80 +312,12 @@ pub(super) fn maintenance(
         page: Arc::new(page),
         retry_after: optional_time(&table.retry_after)?.unwrap_or(TEN_MINUTES),
         except: items.iter().map(clients).collect::<Resolution<_>>()?,
-        while_exists: table.while_exists.as_ref().map(|at| path(context, at)).transpose()?,
+        while_exists: table
+            .while_exists
+            .as_ref()
+            .map(|at| path(context.sources, at))
+            .transpose()?,
     })))
 }
 
 const TEN_MINUTES: Duration = Duration::from_secs(600);
-
-pub(super) fn cors(typed: &Option<At<crate::file::Cors>>) -> Resolution<Option<Cors>> {
-    let Some(at) = typed else { return Ok(None) };
-    let origins = required(&at.origins, &at.span, "origins", "[\"https://app.example.org\"]")?;
-    let items = origins.items();
-    let any = items.iter().any(|item| item.value == "*");
-    if any && items.len() > 1 {
-        return Err(Problem::new(&origins.span, "\"*\" is every origin")
-            .help("leave out the others, or \"*\""));
-    }
-    let credentials = at.credentials.unwrap_or(false);
-    if any && credentials {
-        return Err(Problem::new(
-            &origins.span,
-            "every page of the web could use a visitor's login",
-        )
-        .label("\"*\" with `credentials`")
-        .help("name the origins, or leave `credentials` out"));
-    }
-    let listed = if any { Vec::new() } else { items };
-    let names = |typed: &Option<At<OneOrMany<String>>>| {
-        let items = typed.as_ref().map(At::items).unwrap_or_default();
-        items.iter().map(field).collect::<Resolution<Vec<_>>>()
-    };
-    let methods = match &at.methods {
-        Some(at) => at.items().iter().map(method).collect::<Resolution<_>>()?,
-        None => {
-            ["GET", "HEAD", "QUERY", "POST", "PUT", "PATCH", "DELETE"].map(str::to_owned).to_vec()
-        }
-    };
-    Ok(Some(Cors {
-        any,
-        origins: listed.iter().map(origin).collect::<Resolution<_>>()?,
-        methods,
-        headers: at.headers.is_some().then(|| names(&at.headers)).transpose()?,
-        expose: names(&at.expose)?,
-        credentials,
-        max_age: optional_time(&at.max_age)?.unwrap_or(TEN_MINUTES),
-    }))
-}
-
-fn field(typed: &At<&String>) -> Resolution<String> {
-    let name = text(typed)?;
-    if !is_token(name) {
-        return Err(Problem::new(&typed.span, format!("\"{name}\" is not the name of a header"))
-            .help("a name is letters, digits and hyphens, such as \"Content-Type\""));
-    }
-    Ok(name.to_owned())
-}
-
-/// Checks an origin such as `https://app.example.org`. Its host may begin with `*.`.
-fn origin(typed: &At<&String>) -> Resolution<OriginPattern> {
-    let origin = text(typed)?.to_ascii_lowercase();
-    let problem = |why: &str| {
-        Problem::new(&typed.span, format!("\"{origin}\" is not an origin"))
-            .help(format!("{why}, such as \"https://app.example.org\""))
-    };
-    let Some((scheme, host)) = origin.split_once("://") else {
-        return Err(problem("an origin has a scheme and a host"));
-    };
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-.:[]".contains(c);
-    let name = host.strip_prefix("*.").unwrap_or(host);
-    if scheme.is_empty() || name.is_empty() || !name.chars().all(is_plain) {
-        return Err(problem("an origin has no path, and a `*` is only for the first part"));
-    }
-    let default = if scheme == "https" { ":443" } else { ":80" };
-    let host = host.strip_suffix(default).unwrap_or(host);
-    Ok(match host.strip_prefix('*') {
-        Some(end) => OriginPattern::Below { start: format!("{scheme}://"), end: end.to_owned() },
-        None => OriginPattern::Exact(format!("{scheme}://{host}")),
-    })
-}

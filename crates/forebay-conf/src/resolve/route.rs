@@ -7,30 +7,27 @@ use std::sync::Arc;
 use super::access::challenge;
 use super::access::{forward_auth as forward_auth_of, perl_gate};
 use super::action::action;
-use super::effect::no_effect;
 use super::filter::filters;
 use super::jwt::jwt as jwt_of;
-use super::limit::{concurrency_limits, rate_limits};
 use super::log::log_file;
 use super::media::charset;
-use super::path::{self, directory};
 use super::peer::clients;
 use super::proxy::mirror as mirror_of;
 use super::reply::cache;
-use super::reply::compress;
-use super::reply::{cors, error_pages, maintenance};
+use super::reply::{error_pages, maintenance};
 use super::reply::{remove_headers, reply_headers, request_headers};
-use super::signed_url::signed_url;
-use super::template::{Known, rewrite_target};
-use super::value::{method, no_control, optional_time, required, size_or_unlimited, text};
-use super::when::{path_regex, when};
+use super::template::rewrite_target;
+use super::value::{method, optional_time, size_or_unlimited, text};
+use super::when::when;
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, BoolOr, File, Kind};
+use crate::key::no_effect;
+use crate::key::paths::directory;
+use crate::plan::Scope;
 use crate::plan::{
-    Access, Action, AppProtocol, BasicAuth, DigestAuth, ErrorPages, Fingerprint, LogFile,
-    Maintenance, Matcher, OnAbort, PathParameters, PathPattern, Rewrite, Route, Satisfy,
-    ServerProtocol,
+    Access, Action, AppProtocol, ErrorPages, Fingerprint, LogFile, Maintenance, Matcher, OnAbort,
+    PathParameters, PathPattern, Rewrite, Route, Satisfy, ServerProtocol,
 };
 
 /// Settings of a site that its routes inherit.
@@ -52,7 +49,7 @@ pub(super) fn route(
     let matcher = matcher(context, typed)?;
     let names = matcher.regex.iter().flat_map(|regex| regex.names().map(str::to_owned));
     let captures: Vec<_> = names.collect();
-    let known = Known { captures: &captures, ..context.known() };
+    let known = Scope { captures: &captures, ..context.scope };
     let action = action(context, file, typed, known)?;
     let access = access(context, file, typed, known)?;
     let mut matcher = Matcher { allows_path_info: runs_scripts(file, &action), ..matcher };
@@ -72,8 +69,8 @@ pub(super) fn route(
         internal_redirects: internal_redirects(context, typed, &action)?,
         buffer: buffer(context, file, typed, &action)?,
         on_abort: on_abort(context, file, typed, &action)?,
-        compress: compress(&typed.compress)?,
-        cache: cache(&typed.cache, &action, |at| context.is_default(&at.span), known)?,
+        compress: typed.compress.clone().flatten(),
+        cache: cache(context, &typed.cache, &action)?,
         request_buffering: request_buffering(context, file, typed, &action)?,
         path_parameters: path_parameters(context, file, typed, &action)?,
         action,
@@ -96,7 +93,7 @@ pub(super) fn route(
             &of_site.error_pages,
         )?,
         maintenance: maintenance(context, &typed.maintenance, of_site.maintenance.as_ref())?,
-        cors: cors(&typed.cors)?,
+        cors: typed.cors.clone(),
         max_body: size_or_unlimited(&typed.max_body)?.or(of_site.max_body),
         access,
         bandwidth_limit: typed.bandwidth_limit,
@@ -125,7 +122,7 @@ fn access(
     context: &Context<'_>,
     file: &File,
     typed: &file::Route,
-    known: Known<'_>,
+    known: Scope<'_>,
 ) -> Resolution<Access> {
     let named = |typed: &Option<At<file::OneOrMany<String>>>| {
         let Some(at) = typed else { return Ok(Vec::new()) };
@@ -135,9 +132,6 @@ fn access(
         }
         at.items().iter().map(clients).collect::<Resolution<_>>()
     };
-    let basic_auth = typed.basic_auth.as_ref().map(|at| basic_auth(context, at)).transpose()?;
-    let digest_auth = typed.digest_auth.as_ref();
-    let digest_auth = digest_auth.map(|at| digest_auth_of(context, at)).transpose()?;
     let jwt = typed.jwt.as_ref().map(|at| jwt_of(context, file, at)).transpose()?;
     let gate = typed.perl_gate.as_ref().map(|at| perl_gate(file, at)).transpose()?;
     if let (Some(at), Some(_)) = (&typed.perl_gate, &typed.forward_auth) {
@@ -149,17 +143,17 @@ fn access(
     let access = Access {
         allow: named(&typed.allow)?,
         deny: named(&typed.deny)?,
-        basic_auth,
-        digest_auth,
+        basic_auth: typed.basic_auth.as_ref().map(|at| at.value.clone()),
+        digest_auth: typed.digest_auth.as_ref().map(|at| at.value.clone()),
         jwt,
         forward_auth: forward_auth
             .map(|at| forward_auth_of(context, file, at, known))
             .transpose()?
             .or(gate),
         satisfy: typed.satisfy.as_ref().map(|at| at.value).unwrap_or_default(),
-        rate_limits: rate_limits(&typed.rate_limit, known)?,
-        concurrency_limits: concurrency_limits(&typed.concurrency_limit, known)?,
-        signed_url: typed.signed_url.as_ref().map(|at| signed_url(at, known)).transpose()?,
+        rate_limits: typed.rate_limit.clone(),
+        concurrency_limits: typed.concurrency_limit.clone(),
+        signed_url: typed.signed_url.clone(),
         challenge: typed.challenge.as_ref().map(|at| challenge(context, at)).transpose()?.flatten(),
         allow_methods: methods(&typed.allow_methods)?,
         open_methods: methods(&typed.open_methods)?,
@@ -214,44 +208,6 @@ fn one_authorization(typed: &file::Route, access: &Access) -> Resolution<()> {
         .help("write satisfy = \"any\", or take a token from another `header` or a `cookie`"))
 }
 
-fn digest_auth_of(context: &Context<'_>, typed: &At<file::DigestAuth>) -> Resolution<DigestAuth> {
-    let file = required(&typed.file, &typed.span, "file", "\"htdigest\"")?;
-    let realm_at = required(&typed.realm, &typed.span, "realm", "\"staff\"")?;
-    let realm = text(realm_at)?;
-    if realm.contains(':') {
-        return Err(Problem::new(&realm_at.span, "a realm has no colon")
-            .help("a colon separates the parts of a line of the file"));
-    }
-    Ok(DigestAuth { file: path::file(context, file)?, realm: realm.to_owned() })
-}
-
-fn basic_auth(context: &Context<'_>, typed: &At<file::BasicAuth>) -> Resolution<BasicAuth> {
-    let file = required(&typed.file, &typed.span, "file", "\"htpasswd\"")?;
-    let realm = match &typed.realm {
-        Some(at) => no_control(text(at)?, at)?,
-        None => "restricted",
-    };
-    let users = match &typed.users {
-        None => Vec::new(),
-        Some(at) if at.items().is_empty() => {
-            return Err(Problem::new(&at.span, "this list is empty, so that no user may log in")
-                .help("name users of the file, or leave the key out to permit all"));
-        }
-        Some(at) => at.items().into_iter().map(user).collect::<Resolution<_>>()?,
-    };
-    Ok(BasicAuth { file: path::file(context, file)?, users, realm: realm.to_owned() })
-}
-
-/// Checks the name of a user in a password file.
-fn user(typed: At<&String>) -> Resolution<String> {
-    let name = no_control(text(&typed)?, &typed)?;
-    if name.is_empty() || name.contains(':') {
-        return Err(Problem::new(&typed.span, format!("\"{name}\" is not the name of a user"))
-            .help("name a user as in the file: the text before the colon"));
-    }
-    Ok(name.to_owned())
-}
-
 fn fallback(
     context: &Context<'_>,
     file: &File,
@@ -271,7 +227,7 @@ fn fallback_to(
     context: &Context<'_>,
     file: &File,
     typed: &file::Route,
-    (action, known): (&Action, Known<'_>),
+    (action, known): (&Action, Scope<'_>),
 ) -> Resolution<Option<Rewrite>> {
     let Some(at) = &typed.fallback_to else { return Ok(None) };
     match may_fall_back(file, &at.span, "fallback_to", action) {
@@ -286,7 +242,7 @@ fn fallback_to(
     rewrite_target(&at.with(&at.value), known).map(Some)
 }
 
-fn rewrite(typed: &file::Route, action: &Action, known: Known<'_>) -> Resolution<Option<Rewrite>> {
+fn rewrite(typed: &file::Route, action: &Action, known: Scope<'_>) -> Resolution<Option<Rewrite>> {
     let Some(at) = &typed.rewrite else { return Ok(None) };
     let beside = match action {
         Action::Respond(_) => "respond",
@@ -497,7 +453,7 @@ fn sendfile_root(
 ) -> Resolution<Option<PathBuf>> {
     let Some(at) = &typed.sendfile_root else { return Ok(None) };
     match own_answer(action) {
-        None => directory(context, at).map(Some),
+        None => directory(context.sources, at).map(Some),
         Some(_) if context.is_default(&at.span) => Ok(None),
         Some(name) => Err(needs_program(&at.span, "sendfile_root", name)),
     }
@@ -567,7 +523,7 @@ fn matcher(context: &Context<'_>, typed: &file::Route) -> Resolution<Matcher> {
         not_empty(at)?;
         matcher.methods = at.items().iter().map(method).collect::<Resolution<_>>()?;
     }
-    matcher.regex = typed.path_regex.as_ref().map(path_regex).transpose()?;
+    matcher.regex = typed.path_regex.clone();
     matcher.when = typed.when.as_ref().map(|at| when(context, at)).transpose()?.map(Box::new);
     Ok(matcher)
 }

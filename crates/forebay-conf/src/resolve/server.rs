@@ -1,18 +1,16 @@
 //! Resolves `[server]`.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 
-use super::effect::no_effect;
-use super::path::{directory, file as existing_file, path};
 use super::peer::{host, listen, socket_address};
 use super::store::store;
 use super::value::{no_control, size, text, time, within};
 use super::{Context, Resolution};
-use crate::error::{Problem, advice, reason};
+use crate::error::Problem;
 use crate::file::{self, At, NumberOrText, OneOrMany};
-use crate::files;
-use crate::plan::{CacheDisk, Geo, HostPattern, Listen, Server, SocketAccess};
+use crate::key::no_effect;
+use crate::key::paths::{directory, path};
+use crate::plan::{CacheDisk, HostPattern, Listen, Server, SocketAccess};
 
 /// Checks `[server]` and adds the defaults.
 pub(super) fn server(context: &Context<'_>, typed: &file::Server) -> Resolution<Server> {
@@ -33,7 +31,7 @@ pub(super) fn server(context: &Context<'_>, typed: &file::Server) -> Resolution<
         user: name(&typed.user)?,
         group: name(&typed.group)?,
         app_user: name(&typed.app_user)?,
-        spool_dir: typed.spool_dir.as_ref().map(|at| directory(context, at)).transpose()?,
+        spool_dir: typed.spool_dir.as_ref().map(|at| directory(context.sources, at)).transpose()?,
         dns_servers: dns_servers(&typed.dns_servers)?,
         cache_memory: cache_memory(&typed.cache_memory)?.unwrap_or(default.cache_memory),
         cache_disk: cache_disk(context, typed)?,
@@ -41,33 +39,6 @@ pub(super) fn server(context: &Context<'_>, typed: &file::Server) -> Resolution<
         grace: time(&typed.grace, default.grace)?,
         drain_delay: time(&typed.drain_delay, default.drain_delay)?,
     })
-}
-
-/// Reads the databases of `geo`.
-pub(super) fn geo(context: &Context<'_>, typed: &file::Server) -> Resolution<Option<Arc<Geo>>> {
-    /// The largest size of a database in bytes. Those of cities have about 120 MB.
-    const MAX_SIZE: u64 = 512 * 1024 * 1024;
-    let Some(at) = &typed.geo else { return Ok(None) };
-    let items = at.items();
-    if items.is_empty() {
-        return Err(Problem::new(&at.span, "this list is empty")
-            .help("name a database, such as \"GeoLite2-Country.mmdb\", or leave the key out"));
-    }
-    let read = |item: &At<&String>| {
-        let path = existing_file(context, item)?;
-        let bytes = files::read(&path, MAX_SIZE).map_err(|error| {
-            Problem::new(&item.span, format!("cannot read {}: {}", path.display(), reason(&error)))
-                .help(advice(&error))
-        })?;
-        Ok((path.display().to_string(), bytes))
-    };
-    let databases = items.iter().map(read).collect::<Resolution<Vec<_>>>()?;
-    let opened = Geo::open(databases).map_err(|(number, why)| {
-        let message = format!("this database cannot be used: {why}");
-        Problem::new(&items[number].span, message)
-            .help("it must be whole and in the MMDB format: download it again")
-    })?;
-    Ok(Some(Arc::new(opened)))
 }
 
 /// Returns the memory for stored replies in bytes, or `None` if the user typed no size. The
@@ -93,7 +64,7 @@ fn cache_disk(context: &Context<'_>, typed: &file::Server) -> Resolution<Option<
             Err(no_effect(&size.span, "cache_disk", "without `cache_dir`", help))
         }
         (Some(dir), typed) => {
-            let dir = path(context, dir)?;
+            let dir = path(context.sources, dir)?;
             let size = match (typed, size(typed)?) {
                 (Some(at), Some(bytes)) => within(&at.with(bytes), LEAST..=1 << 43)?,
                 _ => DEFAULT,

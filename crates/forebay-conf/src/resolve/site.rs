@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::effect::no_effect;
 use super::expect::expectations;
 use super::inherited::inherited;
 use super::log::site_log;
@@ -18,6 +17,7 @@ use super::value::size_or_unlimited;
 use super::{Context, MOST_PROBLEMS, Resolution, keep, peer};
 use crate::error::Problem;
 use crate::file::{self, At, File};
+use crate::key::no_effect;
 use crate::plan::{Action, ErrorPages, Files, HostPattern, Listen, Route, ScriptsBelow, Site};
 
 /// Resolves all sites. Returns the sites without a problem, and adds the problems of the others to
@@ -200,7 +200,9 @@ fn routes(
         if problems.len() >= MOST_PROBLEMS {
             break;
         }
-        let Some(mut route) = keep(route(context, file, at, defaults), problems) else { continue };
+        // A wrong value was reported. Rules over several keys would only add what follows from it.
+        let Some(route) = at.is_whole.then(|| route(context, file, at, defaults)) else { continue };
+        let Some(mut route) = keep(route, problems) else { continue };
         route.inherited = inherited(context, context.filled.routes.get(&(number, of_site)));
         let fingerprint = context.filled.fingerprints.get(&(number, of_site));
         route.fingerprint = fingerprint.copied().unwrap_or_default();

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::Resolution;
-use super::effect::no_effect;
 use super::server::name;
 use crate::error::Problem;
 use crate::file::{self, At};
+use crate::key::no_effect;
 use crate::plan::{Listen, SocketAccess};
 
 /// The mode and owner of each Unix socket, and the position in the file that set them first.

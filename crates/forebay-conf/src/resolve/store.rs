@@ -2,12 +2,12 @@
 
 use percent_encoding::percent_decode_str;
 
-use super::effect::no_effect;
-use super::path::{file, path};
 use super::value::text;
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self as typed, At};
+use crate::key::no_effect;
+use crate::key::paths::{file, path};
 use crate::plan::{RedisServer, Secret, SharedStore, StorePlace};
 
 /// The port of Redis (IANA).
@@ -34,7 +34,7 @@ pub(super) fn store(
     };
     let url = text(at)?;
     let place = match url.split_once("://") {
-        None => StorePlace::Directory(path(context, at)?),
+        None => StorePlace::Directory(path(context.sources, at)?),
         Some(("redis", rest)) => StorePlace::Redis(redis(at, rest, false)?),
         Some(("rediss", rest)) => StorePlace::Redis(redis(at, rest, true)?),
         // The URL may contain a password, so the message does not show it.
@@ -61,7 +61,7 @@ fn with_ca(
 ) -> Resolution<StorePlace> {
     match (place, typed) {
         (StorePlace::Redis(server), Some(at)) if server.is_tls => {
-            Ok(StorePlace::Redis(RedisServer { ca: Some(file(context, at)?), ..server }))
+            Ok(StorePlace::Redis(RedisServer { ca: Some(file(context.sources, at)?), ..server }))
         }
         (_, Some(at)) => {
             let help = "leave it out, or set `store` to a rediss:// URL";

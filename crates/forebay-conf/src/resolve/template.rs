@@ -1,77 +1,17 @@
-//! Parses the templates of a route, and the targets of redirects and rewrites.
-
-use std::collections::BTreeMap;
-use std::sync::Arc;
+//! Parses the targets of redirects and rewrites.
 
 use super::Resolution;
 use super::value::text;
 use crate::error::Problem;
 use crate::file::At;
-use crate::plan::{
-    Geo, Placeholder, Rewrite, Scope, Template, TemplatePart, UnknownPlaceholder, ValueMap,
-};
-use crate::suggest::nearest;
-
-/// The placeholders of a route, besides those that every text may have.
-#[derive(Clone, Copy)]
-pub(super) struct Known<'a> {
-    /// The names of the groups of `path_regex`.
-    pub captures: &'a [String],
-    /// The tables [map.NAME].
-    pub maps: &'a BTreeMap<String, Arc<ValueMap>>,
-    /// The databases of {country} and {asn}.
-    pub geo: Option<&'a Arc<Geo>>,
-}
-
-/// Parses a template. `typed` is the value of the configuration that contains the template.
-pub(super) fn template<T>(text: &str, typed: &At<T>, known: Known<'_>) -> Resolution<Template> {
-    let scope =
-        Scope { captures: known.captures, maps: Some(known.maps), geo: known.geo, is_page: false };
-    Template::parse(text, scope).map_err(|UnknownPlaceholder(name)| {
-        if matches!(&*name, "country" | "asn") {
-            return Problem::new(&typed.span, "no database knows where clients are")
-                .help("name one in [server]: geo = \"GeoLite2-Country.mmdb\"");
-        }
-        let problem = Problem::new(&typed.span, format!("there is no placeholder \"{{{name}}}\""));
-        let mut names: Vec<&str> = Placeholder::names().collect();
-        names.extend(known.captures.iter().map(String::as_str));
-        let maps: Vec<_> = known.maps.keys().map(|name| format!("map.{name}")).collect();
-        names.extend(maps.iter().map(String::as_str));
-        match nearest(&name, names) {
-            Some(near) => problem.label(format!("did you mean {{{near}}}?")),
-            None => problem,
-        }
-        .help(
-            "there are {client}, {client_port}, {scheme}, {host}, {port}, {method}, {path}, \
-             {query}, {uri}, {rest}, {prefix}, {user}, {request_id}, {trace_id}, {span_id}, \
-             {tls.subject}, {country}, {asn}, {header.NAME}, {cookie.NAME}, {query.NAME}, {map.NAME} of a table \
-             [map.NAME] and the groups of `path_regex`; for a brace before a \
-             letter write {{",
-        )
-    })
-}
-
-/// Parses a key that several requests share. Refuses a key that differs for each request. A limit
-/// with such a key would limit nothing, and a cache would store replies that no later request gets.
-pub(super) fn shared_key(typed: &At<String>, known: Known<'_>) -> Resolution<Template> {
-    let key = template(text(typed)?, typed, known)?;
-    let is_unique = |value: &Placeholder| {
-        matches!(value, Placeholder::RequestId | Placeholder::TraceId | Placeholder::SpanId)
-    };
-    // Refuse only keys that name these placeholders themselves. A table [map.NAME] may use them, to
-    // exempt some requests from a limit.
-    if key.uses(is_unique) {
-        return Err(Problem::new(&typed.span, "no two requests would have the same key")
-            .help("leave out {request_id}, {trace_id} and {span_id}"));
-    }
-    Ok(key)
-}
+use crate::key::template;
+use crate::plan::{Placeholder, Rewrite, Scope, Template, TemplatePart};
 
 /// Parses the target of a redirect. Refuses a target whose host or scheme the client could choose.
 /// The boolean is true if the client's query is appended.
 pub(super) fn redirect_target(
     typed: &At<&String>,
-    known: Known<'_>,
+    known: Scope<'_>,
 ) -> Resolution<(Template, bool)> {
     let target = text(typed)?;
     let problem = || Problem::new(&typed.span, format!("cannot redirect to \"{target}\""));
@@ -80,7 +20,7 @@ pub(super) fn redirect_target(
             .help("give a URL (https://...) or a path that begins with a slash, percent-encoded"));
     }
     let (target, ends_query) = without_question_mark(target);
-    let to = template(target, typed, known)?;
+    let to = template(target, &typed.span, known)?;
     if let Some(open) = unclosed_brace(&to) {
         return Err(Problem::new(&typed.span, format!("there is no placeholder \"{open}\""))
             .help("close it with }, or write %7B for a brace"));
@@ -100,7 +40,7 @@ pub(super) fn redirect_target(
 
 /// Parses the target of `rewrite` or `fallback_to`. The user types the path decoded, as in the key
 /// `path`.
-pub(super) fn rewrite_target(typed: &At<&String>, known: Known<'_>) -> Resolution<Rewrite> {
+pub(super) fn rewrite_target(typed: &At<&String>, known: Scope<'_>) -> Resolution<Rewrite> {
     let target = text(typed)?;
     let problem = || Problem::new(&typed.span, format!("\"{target}\" is not a path"));
     let (target, ends_query) = without_question_mark(target);
@@ -135,9 +75,9 @@ pub(super) fn rewrite_target(typed: &At<&String>, known: Known<'_>) -> Resolutio
     if query.is_some_and(|query| !query.bytes().all(|byte| byte.is_ascii_graphic())) {
         return Err(problem().help("percent-encode the query, such as %20 for a space"));
     }
-    let mut parts = encoded(template(path, typed, known)?);
+    let mut parts = encoded(template(path, &typed.span, known)?);
     if let Some(query) = query {
-        let query = template(query, typed, known)?;
+        let query = template(query, &typed.span, known)?;
         parts.push(TemplatePart::Text("?".into()));
         parts.extend_from_slice(query.parts());
     }

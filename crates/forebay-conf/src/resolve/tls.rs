@@ -6,16 +6,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 use std::time::Duration;
 
-use super::effect::no_effect;
-use super::limit::parse_rate;
-use super::path::{file, path};
 use super::value::{host_and_port, no_control, required, text, time, time_above_zero, within};
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At};
+use crate::key::no_effect;
+use crate::key::paths::{file, path};
 use crate::plan::{
     Acme, AcmeChallenge, AskUrl, BackendTls, CertificateSource, Cipher, ClientAuth, Curve,
-    ExternalAccount, HostPattern, Listen, OnDemand, Secret, Tls,
+    ExternalAccount, HostPattern, Listen, OnDemand, Rate, Secret, Tls,
 };
 use crate::preset::other_name;
 
@@ -68,7 +67,7 @@ pub(super) fn tls(
             None => files(context, typed)?,
         },
         clients: clients(context, typed, listen)?,
-        ocsp_staple: typed.ocsp_staple.as_ref().map(|at| file(context, at)).transpose()?,
+        ocsp_staple: typed.ocsp_staple.as_ref().map(|at| file(context.sources, at)).transpose()?,
         is_13_only: typed.min_version.as_ref().is_some_and(|at| at.value == file::TlsVersion::V13),
         ciphers: ciphers(typed, site.http3.as_ref().is_some_and(|at| at.value))?,
         curves: curves(typed)?,
@@ -102,7 +101,7 @@ pub(super) fn stream_tls(
     Ok(Tls {
         source,
         clients: clients(context, typed, &[])?,
-        ocsp_staple: typed.ocsp_staple.as_ref().map(|at| file(context, at)).transpose()?,
+        ocsp_staple: typed.ocsp_staple.as_ref().map(|at| file(context.sources, at)).transpose()?,
         is_13_only: typed.min_version.as_ref().is_some_and(|at| at.value == file::TlsVersion::V13),
         ciphers: ciphers(typed, false)?,
         curves: curves(typed)?,
@@ -163,7 +162,7 @@ fn with_other_names(names: &[String]) -> Vec<String> {
 
 fn files(context: &Context<'_>, typed: &At<file::Tls>) -> Resolution<CertificateSource> {
     let needed = |key: &Option<At<String>>, name: &str, help: &str| match key {
-        Some(typed) => file(context, typed),
+        Some(typed) => file(context.sources, typed),
         None => Err(Problem::new(&typed.span, format!("`tls` has no `{name}`")).help(help)),
     };
     Ok(CertificateSource::Files {
@@ -218,10 +217,10 @@ fn acme(
         names,
         directory,
         profile,
-        ca: typed.ca.as_ref().map(|at| file(context, at)).transpose()?,
+        ca: typed.ca.as_ref().map(|at| file(context.sources, at)).transpose()?,
         email: typed.email.as_ref().map(|at| at.value.clone()),
         state: match &typed.state {
-            Some(at) => path(context, at)?,
+            Some(at) => path(context.sources, at)?,
             None => STATE.into(),
         },
         challenge: typed.challenge.as_ref().map(|at| at.value),
@@ -305,7 +304,7 @@ fn dns_hook(context: &Context<'_>, typed: &At<file::Acme>) -> Resolution<Vec<Str
     let Some((program, arguments)) = items.split_first() else {
         return Err(Problem::new(&challenge.span, "`dns_hook` is empty").help("name a program"));
     };
-    let program = file(context, program)?.to_string_lossy().into_owned();
+    let program = file(context.sources, program)?.to_string_lossy().into_owned();
     let arguments = arguments.iter().map(|argument| Ok(no_control(argument, argument)?.to_owned()));
     std::iter::once(Ok(program)).chain(arguments).collect()
 }
@@ -353,7 +352,7 @@ fn clients(
     }
     let field = typed.client_subject_field.as_ref();
     Ok(Some(ClientAuth {
-        ca: file(context, ca)?,
+        ca: file(context.sources, ca)?,
         is_required: !matches!(
             typed.client_auth.as_ref().map(|at| at.value),
             Some(file::ClientAuth::Request)
@@ -463,9 +462,12 @@ pub(super) fn backend_tls(
     context: &Context<'_>,
     typed: &At<file::BackendTls>,
 ) -> Resolution<BackendTls> {
-    let optional = |key: &Option<At<String>>| key.as_ref().map(|at| file(context, at)).transpose();
+    let optional =
+        |key: &Option<At<String>>| key.as_ref().map(|at| file(context.sources, at)).transpose();
     let client = match (&typed.client_certificate, &typed.client_key) {
-        (Some(certificate), Some(key)) => Some((file(context, certificate)?, file(context, key)?)),
+        (Some(certificate), Some(key)) => {
+            Some((file(context.sources, certificate)?, file(context.sources, key)?))
+        }
         (None, None) => None,
         (Some(at), None) | (None, Some(at)) => {
             return Err(Problem::new(&at.span, "a certificate and its key belong together")
@@ -480,6 +482,7 @@ pub(super) fn backend_tls(
     })
 }
 
+const RATE: Rate = Rate { requests: 100, period: Duration::from_secs(3600) };
 const BURST: u32 = 20;
 const CONCURRENT: usize = 4;
 const WAIT: Duration = Duration::from_secs(20);
@@ -500,16 +503,12 @@ pub(super) fn on_demand(
              names: ask = \"http://127.0.0.1:3000/may-have\"",
         ));
     }
-    let (orders, period) = match &typed.rate {
-        Some(at) => parse_rate(at)?,
-        None => (100, Duration::from_secs(3600)),
-    };
     let count = |typed: &Option<At<usize>>, default, range| {
         typed.as_ref().map_or(Ok(default), |at| within(at, range))
     };
     let mut ask = typed.ask.as_ref().map(ask_url).transpose()?;
     match (ask.as_mut().and_then(|ask| ask.tls.as_mut()), &typed.ca) {
-        (Some(tls), Some(at)) => tls.ca = Some(file(context, at)?),
+        (Some(tls), Some(at)) => tls.ca = Some(file(context.sources, at)?),
         (None, Some(at)) => {
             let help = "leave it out, or set `ask` to an https:// URL";
             return Err(no_effect(&at.span, "ca", "without an https:// `ask`", help));
@@ -519,8 +518,7 @@ pub(super) fn on_demand(
     Ok(OnDemand {
         acme,
         ask,
-        orders,
-        period,
+        rate: typed.rate.as_ref().map_or(RATE, |at| at.value),
         burst: typed.burst.as_ref().map_or(BURST, |at| at.value),
         concurrent: count(&typed.concurrent, CONCURRENT, 1..=100)?,
         wait: time_above_zero(&typed.wait, WAIT)?,

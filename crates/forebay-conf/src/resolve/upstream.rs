@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::effect::no_effect;
-use super::template::template;
 use super::tls::backend_tls;
 use super::value::{is_token, optional_time_above_zero, required, text, time_above_zero, within};
 use super::{Context, MOST_PROBLEMS, Resolution, keep};
 use crate::error::Problem;
 use crate::file::{self, At, File, OneOrMany, TextOr, Time};
+use crate::key::no_effect;
+use crate::key::template;
 use crate::plan::{
     Backend, BackendTls, Balance, HttpVersion, ProxyHeader, Scheme, StatusRetry, Sticky, Template,
     Upstream,
@@ -371,7 +371,7 @@ fn upstream(
 /// Returns the text whose hash selects a server. Returns `None` without `balance = "hash"`, and an
 /// error for `hash_key` without `balance = "hash"`.
 fn hash_key(context: &Context<'_>, keys: &Keys<'_>) -> Resolution<Option<Template>> {
-    let known = context.known();
+    let known = context.scope;
     let balance = keys.balance.as_ref().filter(|at| at.value == Balance::Hash);
     match (keys.hash_key, balance) {
         (Some(at), None) => Err(no_effect(
@@ -380,8 +380,8 @@ fn hash_key(context: &Context<'_>, keys: &Keys<'_>) -> Resolution<Option<Templat
             "without `balance = \"hash\"`",
             "add balance = \"hash\", or leave it out",
         )),
-        (Some(at), Some(_)) => template(text(at)?, at, known).map(Some),
-        (None, Some(balance)) => template("{client}", balance, known).map(Some),
+        (Some(at), Some(_)) => template(text(at)?, &at.span, known).map(Some),
+        (None, Some(balance)) => template("{client}", &balance.span, known).map(Some),
         (None, None) => Ok(None),
     }
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::Resolution;
 use crate::error::Problem;
 use crate::file::{At, Size, Time};
-pub(super) use crate::key::is_token;
 use crate::key::{self, check_method};
+pub(super) use crate::key::{is_token, required};
 
 /// Returns true if the text is a host name or an address, with a port.
 pub(super) fn host_and_port(text: &str) -> bool {
@@ -96,20 +96,6 @@ pub(super) fn variables(
         }
     }
     Ok(typed.iter().map(|(name, value)| (name.clone(), value.value.clone())).collect())
-}
-
-/// Returns the value of a required key. `table` is the position for the error, and `example` a
-/// value for the help.
-pub(super) fn required<'t, T>(
-    typed: &'t Option<T>,
-    table: &std::ops::Range<usize>,
-    key: &str,
-    example: &str,
-) -> Resolution<&'t T> {
-    typed.as_ref().ok_or_else(|| {
-        let problem = Problem::new(table, format!("`{key}` is missing"));
-        problem.label(format!("needs `{key}`")).help(format!("add {key} = {example}"))
-    })
 }
 
 /// Returns a request method, if the text is one.

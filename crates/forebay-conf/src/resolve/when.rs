@@ -1,54 +1,14 @@
-//! Resolves `when` and `path_regex`, two kinds of conditions of a route.
+//! Resolves `when`, conditions of a route.
 
 use std::collections::BTreeMap;
 
 use super::peer::clients;
-use super::value::{is_token, method, no_control, text};
+use super::value::{is_token, method, no_control};
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, OneOrMany, Values};
-use crate::plan::{Places, Regex, ValuePattern, ValueTest, Variable, When, is_taken};
-
-/// Compiles a regular expression for paths. Its named groups become placeholders of the route.
-pub(super) fn path_regex(typed: &At<String>) -> Resolution<Regex> {
-    let at = typed.with(&typed.value);
-    let typed_text = text(&at)?;
-    if let Some(negated) = typed_text.strip_prefix('!').filter(|rest| rest.starts_with('~')) {
-        let regex = regex(negated, &at)?;
-        let name = regex.names().next().map(str::to_owned);
-        return match name {
-            Some(name) => Err(Problem::new(&typed.span, format!("the group {name} has no text"))
-                .label("no path that the route takes matches")
-                .help("leave the name of the group out")),
-            None => Ok(regex.negated()),
-        };
-    }
-    let regex = regex(typed_text, &at)?;
-    for name in regex.names() {
-        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        if is_taken(name) || !name.chars().all(is_name) {
-            return Err(Problem::new(&typed.span, format!("a group cannot have the name {name}"))
-                .label(format!("{{{name}}} means something else"))
-                .help("choose another name of letters and digits"));
-        }
-    }
-    Ok(regex)
-}
-
-/// Compiles a regular expression. As in nginx, `~*` before the expression ignores case, and `~`
-/// does not.
-pub(super) fn regex<T>(typed: &str, at: &At<T>) -> Resolution<Regex> {
-    let (ignores_case, pattern) = match typed.strip_prefix("~*") {
-        Some(pattern) => (true, pattern),
-        None => (false, typed.strip_prefix('~').unwrap_or(typed)),
-    };
-    let (pattern, problem) = (pattern.trim_start(), |why: String| {
-        let help = "expressions are those of the Rust crate `regex`: no look-around, no \
-                    backreferences; write literal strings in single quotes";
-        Problem::new(&at.span, format!("this regular expression is refused: {why}")).help(help)
-    });
-    Regex::new(pattern, ignores_case).map_err(problem)
-}
+use crate::key::regex;
+use crate::plan::{Places, ValuePattern, ValueTest, Variable, When};
 
 pub(super) fn when(context: &Context<'_>, typed: &At<file::When>) -> Resolution<When> {
     conditions(context, typed, true)
@@ -112,7 +72,7 @@ fn places(context: &Context<'_>, typed: &file::When) -> Resolution<Option<Places
     if countries.as_ref().is_some_and(Vec::is_empty) || asns.as_ref().is_some_and(Vec::is_empty) {
         return Err(empty(span));
     }
-    let geo = context.geo.clone().ok_or_else(|| {
+    let geo = context.scope.geo.cloned().ok_or_else(|| {
         Problem::new(span, "no database knows where clients are")
             .help("name one in [server]: geo = \"GeoLite2-Country.mmdb\"")
     })?;
@@ -161,7 +121,7 @@ fn test(typed: &At<Values>) -> Resolution<ValueTest> {
     let pattern = |at: At<&String>| {
         let value = no_control(at.value, &at)?;
         Ok(if value.starts_with('~') {
-            ValuePattern::Regex(regex(value, &at)?)
+            ValuePattern::Regex(regex(value, &at.span)?)
         } else {
             ValuePattern::Exact(value.to_owned())
         })

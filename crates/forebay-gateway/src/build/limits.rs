@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use forebay_conf::{Plan, RateLimit};
+use forebay_conf::{Plan, Rate, RateLimit};
 use forebay_net::counters::RouteLabels;
 use forebay_origin::access::{ConcurrencyLimiter, RateLimiter, SharedKeys};
 
@@ -79,8 +79,9 @@ pub fn shared_limits(
         for (route, limiters) in site.routes.iter().zip(limiters) {
             for (number, limiter) in limiters.iter().enumerate() {
                 let RouteLabels { site, route } = labels_of(site, route);
-                let RateLimit { requests, period, burst, key, delay } = limiter.limit();
-                let period = period.as_nanos();
+                let limit = limiter.limit();
+                let RateLimit { rate: Rate { requests, period }, key, delay, .. } = limit;
+                let (period, burst) = (period.as_nanos(), limit.burst());
                 let rules = format!(
                     "{site}\n{route}\n{number}\n{requests}/{period}ns burst {burst} delay {delay} key {key}"
                 );

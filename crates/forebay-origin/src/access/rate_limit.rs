@@ -304,8 +304,8 @@ fn decide_each<'l>(limits: &[(&'l RateLimiter, u64)], now: Instant, counts: bool
 /// draft-ietf-httpapi-ratelimit-headers-10.
 pub fn refusal_fields(limit: &RateLimit, after: Duration) -> Vec<u8> {
     let seconds = |time: Duration| (time.as_nanos().div_ceil(1_000_000_000)).max(1);
-    let (after, window) = (seconds(after), seconds(limit.period));
-    let quota = limit.requests;
+    let (after, window) = (seconds(after), seconds(limit.rate.period));
+    let quota = limit.rate.requests;
     format!(
         "Retry-After: {after}\r\nRateLimit-Policy: \"default\";q={quota};w={window}\r\n\
          RateLimit: \"default\";r=0;t={after}\r\n"
@@ -315,14 +315,19 @@ pub fn refusal_fields(limit: &RateLimit, after: Duration) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use forebay_conf::Template;
+    use forebay_conf::{Rate, Template};
 
     use super::*;
 
     fn limiter(requests: u32, seconds: u64, burst: u32, delay: bool) -> RateLimiter {
         let period = Duration::from_secs(seconds);
         RateLimiter::new(
-            RateLimit { requests, period, burst, key: Template::text("all"), delay },
+            RateLimit {
+                rate: Rate { requests, period },
+                burst: Some(burst),
+                key: Template::text("all"),
+                delay,
+            },
             None,
         )
     }
@@ -412,8 +417,12 @@ mod tests {
     /// exchange counts every `every` milliseconds.
     fn admitted_by(machines: usize, every: u64, seconds: u64, (rate, burst): (u32, u32)) -> u64 {
         let period = Duration::from_secs(1);
-        let limit =
-            RateLimit { requests: rate, period, burst, key: Template::text("all"), delay: false };
+        let limit = RateLimit {
+            rate: Rate { requests: rate, period },
+            burst: Some(burst),
+            key: Template::text("all"),
+            delay: false,
+        };
         let keys = SharedKeys::new(b"");
         let limiter = || RateLimiter::new(limit.clone(), Some(keys.clone()));
         let all: Vec<_> = (0..machines).map(|_| limiter()).collect();

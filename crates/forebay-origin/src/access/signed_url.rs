@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use aws_lc_rs::{constant_time, hmac};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use forebay_conf::{Placeholder, SignedUrl, Template, TemplatePart};
+use forebay_conf::{Placeholder, SignatureAlgorithm, SignedUrl, Template, TemplatePart};
 use forebay_net::fault::Fault;
 use forebay_net::head::Request;
 use forebay_net::template::Escape;
@@ -44,7 +44,7 @@ fn check_at(settings: &SignedUrl, request: &Request, now: u64) -> Result<(), Fau
     let text =
         signed_text(settings, request).ok_or_else(|| invalid("a signed value contains a space"))?;
     let fits = |secret: &forebay_conf::Secret| {
-        if settings.is_md5 {
+        if settings.algorithm == SignatureAlgorithm::Md5 {
             let digest = Md5::new().chain_update(&text).chain_update(secret.as_bytes()).finalize();
             constant_time::verify_slices_are_equal(&digest, &given).is_ok()
         } else {
@@ -77,13 +77,15 @@ fn signed_text(settings: &SignedUrl, request: &Request) -> Option<Vec<u8>> {
         let start = text.len();
         match value {
             // As in nginx, an MD5 signature covers the decoded path.
-            Placeholder::Path if settings.is_md5 => text.extend_from_slice(&request.path),
+            Placeholder::Path if settings.algorithm == SignatureAlgorithm::Md5 => {
+                text.extend_from_slice(&request.path)
+            }
             value => {
                 let one = Template::of(vec![TemplatePart::Value(value.clone())]);
                 request.fill(&one, Escape::Field, &mut text);
             }
         }
-        if !settings.is_md5 && text[start..].contains(&b' ') {
+        if settings.algorithm != SignatureAlgorithm::Md5 && text[start..].contains(&b' ') {
             return None;
         }
     }

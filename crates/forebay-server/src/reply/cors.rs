@@ -71,7 +71,7 @@ fn is_allowed(cors: &Cors, request: &Request) -> bool {
 }
 
 fn append_origin(cors: &Cors, request: &Request, lines: &mut Vec<u8>) {
-    if cors.any {
+    if cors.any() {
         return encode::field(lines, "Access-Control-Allow-Origin", b"*");
     }
     if is_allowed(cors, request) {

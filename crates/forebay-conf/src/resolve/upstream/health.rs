@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::error::Problem;
 use crate::file::{self, At};
+use crate::key::no_effect;
 use crate::plan::{Address, Backend, Health, Scheme, StatusRanges};
 use crate::resolve::Resolution;
-use crate::resolve::effect::no_effect;
 use crate::resolve::value::{required, text, time_above_zero, within};
 
 pub(super) fn health(

@@ -3,23 +3,47 @@
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
-use super::value::text;
-use super::{Context, Resolution};
+use schemars::{Schema, SchemaGenerator};
+
+use super::{At, Cx, Form, Node, Resolution, plain, text};
 use crate::error::{Problem, reason};
-use crate::file::{self, At};
 use crate::files::{self, Kind};
+use crate::source::Sources;
 use crate::suggest;
 
+/// The path of an existing regular file.
+pub(crate) struct ExistingFile;
+
+impl Form<PathBuf> for ExistingFile {
+    fn schema(generator: &mut SchemaGenerator) -> Schema {
+        String::schema(generator)
+    }
+
+    fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<PathBuf> {
+        let typed = At { value: text(node)?, span: node.span() };
+        if cx.is_partial.get() {
+            return Err(Problem::not_whole());
+        }
+        file(cx.sources, &typed)
+    }
+}
+
 /// Returns an absolute path. The path need not exist.
-pub(super) fn path(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Resolution<PathBuf> {
-    Ok(without_parents(context.base(&typed.span).join(text(typed)?).components().collect()))
+pub(crate) fn path(sources: &Sources, typed: &At<impl AsRef<str>>) -> Resolution<PathBuf> {
+    Ok(without_parents(
+        sources
+            .base(&typed.span)
+            .join(plain(typed.value.as_ref(), &typed.span)?)
+            .components()
+            .collect(),
+    ))
 }
 
 /// Returns a path to the same file without `..`, because other code compares paths part by part.
 /// Resolves the symbolic links before the last `..`. Keeps the links after it, because an
 /// administrator may replace such a link at each release. Returns `path` unchanged if the part up
 /// to the last `..` does not exist.
-fn without_parents(path: PathBuf) -> PathBuf {
+pub(crate) fn without_parents(path: PathBuf) -> PathBuf {
     let parts: Vec<_> = path.components().collect();
     let Some(last) = parts.iter().rposition(|part| *part == Component::ParentDir) else {
         return path;
@@ -33,23 +57,23 @@ fn without_parents(path: PathBuf) -> PathBuf {
 }
 
 /// Returns the absolute path of an existing directory.
-pub(crate) fn directory(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Resolution<PathBuf> {
-    let path = path(context, typed)?;
+pub(crate) fn directory(sources: &Sources, typed: &At<impl AsRef<str>>) -> Resolution<PathBuf> {
+    let path = path(sources, typed)?;
     match files::kind(&path) {
         Ok(Kind::Directory) => Ok(path),
         Ok(_) => Err(Problem::new(&typed.span, format!("{} is not a directory", path.display()))
             .help("give the directory it is in")),
-        Err(error) => Err(absent(context, typed, &path, "directory", &error)),
+        Err(error) => Err(absent(sources, typed, &path, "directory", &error)),
     }
 }
 
 /// Returns the absolute path of an existing regular file.
-pub(super) fn file(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Resolution<PathBuf> {
-    existing_file(context, typed, path(context, typed)?)
+pub(crate) fn file(sources: &Sources, typed: &At<impl AsRef<str>>) -> Resolution<PathBuf> {
+    existing_file(sources, typed, path(sources, typed)?)
 }
 
-fn existing_file(
-    context: &Context<'_>,
+pub(crate) fn existing_file(
+    sources: &Sources,
     typed: &At<impl AsRef<str>>,
     path: PathBuf,
 ) -> Resolution<PathBuf> {
@@ -57,42 +81,13 @@ fn existing_file(
         Ok(Kind::File) => Ok(path),
         Ok(_) => Err(Problem::new(&typed.span, format!("{} is not a file", path.display()))
             .help("give the path of a file")),
-        Err(error) => Err(absent(context, typed, &path, "file", &error)),
+        Err(error) => Err(absent(sources, typed, &path, "file", &error)),
     }
 }
 
-/// Returns the path of a program of an application. A relative one starts at the application's
-/// `dir`; if nothing is there, at the directory of the configuration file, where other paths start.
-pub(super) fn program_path(
-    context: &Context<'_>,
-    app: &At<file::App>,
-    typed: &At<String>,
-) -> Resolution<PathBuf> {
-    let base = path(context, typed)?;
-    let Some(dir) = app.dir.as_ref().filter(|_| Path::new(&typed.value).is_relative()) else {
-        return Ok(base);
-    };
-    let below = directory(context, dir)?.join(&typed.value).components().collect();
-    let below = without_parents(below);
-    Ok(if files::kind(&below).is_err() && files::kind(&base).is_ok() { base } else { below })
-}
-
-/// The path of an application's interpreter. Symbolic links are not resolved, because Python finds
-/// its virtual environment by the directory of the link.
-pub(super) fn interpreter(
-    context: &Context<'_>,
-    app: &At<file::App>,
-    typed: &At<String>,
-) -> Resolution<PathBuf> {
-    existing_file(context, typed, program_path(context, app, typed)?)
-}
-
 /// Returns the absolute path of a file that Forebay can create in an existing directory.
-pub(super) fn in_directory(
-    context: &Context<'_>,
-    typed: &At<impl AsRef<str>>,
-) -> Resolution<PathBuf> {
-    let path = path(context, typed)?;
+pub(crate) fn in_directory(sources: &Sources, typed: &At<impl AsRef<str>>) -> Resolution<PathBuf> {
+    let path = path(sources, typed)?;
     let parent = path.parent().unwrap_or(Path::new("/"));
     match files::kind(parent) {
         Ok(Kind::File | Kind::Other) => {
@@ -104,13 +99,13 @@ pub(super) fn in_directory(
             Err(Problem::new(&typed.span, message).help("add the name of a file"))
         }
         Ok(_) => Ok(path),
-        Err(error) => Err(absent(context, typed, parent, "directory", &error)),
+        Err(error) => Err(absent(sources, typed, parent, "directory", &error)),
     }
 }
 
 /// Returns the absolute path of a Unix socket, if the path is short enough for the kernel.
-pub(super) fn socket(context: &Context<'_>, typed: &At<&str>) -> Resolution<PathBuf> {
-    let path = path(context, typed)?;
+pub(crate) fn socket(sources: &Sources, typed: &At<&str>) -> Resolution<PathBuf> {
+    let path = path(sources, typed)?;
     let length = path.as_os_str().len();
     if length <= LONGEST_SOCKET {
         return Ok(path);
@@ -126,7 +121,7 @@ const LONGEST_SOCKET: usize = 107;
 
 /// Explains why a path cannot be used: a missing permission, or a name that does not exist.
 fn absent(
-    context: &Context<'_>,
+    sources: &Sources,
     typed: &At<impl AsRef<str>>,
     path: &Path,
     what: &str,
@@ -141,7 +136,7 @@ fn absent(
     let problem = if Path::new(typed.value.as_ref()).is_absolute() {
         problem.label("does not exist")
     } else {
-        problem.label(format!("relative to {}", context.base(&typed.span).display()))
+        problem.label(format!("relative to {}", sources.base(&typed.span).display()))
     };
     match neighbour(path) {
         Some(name) => problem.help(format!("did you mean \"{name}\"? It is in the same directory")),
@@ -160,8 +155,8 @@ fn neighbour(path: &Path) -> Option<String> {
 }
 
 /// Returns the name of an index file. The name must not contain a directory.
-pub(super) fn file_name(typed: &At<&String>) -> Resolution<String> {
-    let name = text(typed)?;
+pub(crate) fn file_name(typed: &At<&String>) -> Resolution<String> {
+    let name = plain(typed.value, &typed.span)?;
     if name.contains('/') || name == "." || name == ".." {
         return Err(Problem::new(&typed.span, format!("\"{name}\" is not the name of a file"))
             .help("give a name without a directory, such as \"index.html\""));
