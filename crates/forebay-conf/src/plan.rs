@@ -13,6 +13,7 @@ mod mirror;
 mod networks;
 mod pattern;
 mod peer;
+mod rate;
 mod regex;
 mod relay;
 mod reply;
@@ -38,7 +39,7 @@ use crate::key::{AboveZero, Bytes, Given, Resolution, Unlimited, Whole};
 use crate::source::SourceFile;
 
 pub use access::{
-    BandwidthLimit, Challenge, ConcurrencyLimit, Crawler, ForwardAuth, Jwt, JwtKeys, KeyUrl, Rate,
+    BandwidthLimit, Challenge, ConcurrencyLimit, Crawler, ForwardAuth, Jwt, JwtKeys, KeyUrl,
     RateLimit, RouteTimeouts, Satisfy, SignatureAlgorithm, SignedUrl, TokenSource,
 };
 pub(crate) use access::{PUBLIC_ALGORITHMS, SECRET_ALGORITHMS};
@@ -61,6 +62,7 @@ pub use pattern::{
     HostPattern, MAX_HEADS, Match, Matcher, PathPattern, ends_in_any_case, looks_like_file_name,
 };
 pub use peer::{Address, Clients, Listen, Network, Scheme, SocketAccess};
+pub use rate::Rate;
 pub use regex::Regex;
 pub use relay::Relay;
 pub use reply::{

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_conf_derive::Choice;
 
-use super::access::Rate;
+use super::rate::Rate;
 use super::secret::Secret;
 
 /// The certificate and TLS settings of a site's `https://` listeners.
