@@ -18,7 +18,6 @@ mod route;
 mod tls;
 mod upstream;
 mod value_map;
-mod when;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -50,7 +49,6 @@ pub use route::{
 pub use tls::{Acme, BackendTls, ClientAuth, ExternalAccount, OnDemand, Tls, TlsVersion};
 pub use upstream::{Ajp, Backend, Fastcgi, Health, Proxy, Scgi, Sticky, Upstream, Uwsgi};
 use value_map::Maps;
-pub use when::{Scheme, Values, When};
 
 /// Returns the JSON Schema of a configuration file, as indented text.
 pub fn schema() -> String {

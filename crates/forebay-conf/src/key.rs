@@ -126,6 +126,7 @@ pub(crate) struct Keys<'a, 's> {
 pub(crate) struct Given<'a, 's> {
     /// The position of the table.
     pub span: Range<usize>,
+    pub cx: &'a Cx<'a>,
     nodes: BTreeMap<&'a str, &'a Node<'s>>,
 }
 
@@ -234,7 +235,7 @@ pub(crate) fn read_table<T: Table>(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<T
         (_, Some(_)) => return Err(wrong(node, "a string or a table")),
         (_, None) => return Err(wrong(node, "a table")),
     }
-    let table = Given { span: node.span(), nodes };
+    let table = Given { span: node.span(), cx, nodes };
     let mut keys = Keys { table, cx, problems, has_wrong_value: false };
     let value = T::take(&mut keys);
     match (value, Problem::all(keys.problems)) {

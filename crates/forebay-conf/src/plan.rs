@@ -88,7 +88,7 @@ pub use upstream::{
     Activation, Ajp, AjpFront, Backend, Balance, Health, HostField, HttpVersion, Ping, Proxy,
     ProxyHeader, Redirects, StatusRanges, StatusRetry, Sticky, Upstream,
 };
-pub use when::{Places, ValuePattern, ValueTest, Variable, When};
+pub use when::{ValuePattern, ValueTest, Variable, When};
 
 /// The complete input of `forebay serve`.
 #[derive(Clone, Debug)]

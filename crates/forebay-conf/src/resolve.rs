@@ -34,7 +34,6 @@ mod template;
 mod tls;
 mod upstream;
 mod value;
-mod when;
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -65,7 +65,7 @@ impl Request {
             && (when.methods.is_empty() || when.methods.iter().any(is_method))
             && (when.clients.is_empty()
                 || when.clients.iter().any(|clients| clients.contains(self.client.ip())))
-            && when.places.as_ref().is_none_or(|places| places.contain(self.client.ip()))
+            && when.is_in_place(self.client.ip())
             && when.headers.iter().all(|(name, test)| self.meets_header(name, test))
             && when.cookies.iter().all(|(name, test)| self.meets_cookie(name, test, readings))
             && when.query.iter().all(|(name, test)| self.meets_parameter(name, test, readings))

@@ -9,9 +9,8 @@ use toml::de::DeValue;
 
 use super::reply::RequestFields;
 use super::upstream::{Ajp, Fastcgi, Scgi, Uwsgi};
-use super::when::When;
 use crate::key::{At, Cx, Form, Node, OneOrMany, Resolution, TextOr, Time, wrong};
-use crate::plan::{Crawler, HostField, Secret};
+use crate::plan::{Crawler, HostField, Secret, When};
 
 /// A task that the browser of a new visitor solves before the route answers.
 #[derive(Debug, Default, Table)]
@@ -28,7 +27,7 @@ pub struct Challenge {
     pub lifetime: Option<Time>,
     /// Conditions on a request, as in `when` of a route. Forebay asks only visitors whose requests
     /// meet all of them, such as { not = { header.Authorization = true } }. Default: all visitors.
-    pub when: Option<At<When>>,
+    pub when: Option<When>,
     /// Crawlers of search engines that are never asked: "googlebot", "bingbot", "applebot",
     /// "yandexbot", "baiduspider" or "seznambot". Forebay verifies by DNS that the client is not
     /// just named like one: its address has a name of the search engine, which has this address.

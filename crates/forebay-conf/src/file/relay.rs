@@ -5,8 +5,8 @@ use serde_json::json;
 
 use super::tls::{BackendTls, Tls};
 use super::upstream::{Backend, Health};
-use crate::key::{At, NumberOrText, OneOrMany, TextOr, Time};
-use crate::plan::{Balance, ProxyHeader};
+use crate::key::{At, Many, NumberOrText, OneOrMany, TextOr, Time};
+use crate::plan::{Balance, Clients, ProxyHeader};
 
 /// A stream: passes the bytes of TCP connections, or UDP datagrams, between clients and servers,
 /// for protocols other than HTTP.
@@ -69,8 +69,10 @@ pub struct Relay {
     pub trusted_proxies: Option<At<OneOrMany<String>>>,
     /// Addresses or networks of clients that may use the stream. "unix" allows clients of a unix:
     /// socket, which have no address. "all" allows every client. Default: all.
-    pub allow: Option<At<OneOrMany<String>>>,
+    #[key(default, as = Many<Clients>, check = Clients::some)]
+    pub allow: Vec<Clients>,
     /// Addresses or networks of clients that may not use the stream, even if `allow` has them.
     /// Default: none.
-    pub deny: Option<At<OneOrMany<String>>>,
+    #[key(default, as = Many<Clients>, check = Clients::some)]
+    pub deny: Vec<Clients>,
 }

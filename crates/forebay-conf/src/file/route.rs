@@ -10,15 +10,14 @@ use super::log::LogFile;
 use super::mirror::Mirror;
 use super::reply::{ErrorPages, Maintenance, Replace, ReplyFields, RequestFields};
 use super::upstream::{Ajp, Fastcgi, Proxy, Scgi, Uwsgi};
-use super::when::When;
 use crate::key::{
     AllOrList, At, BoolOr, Cx, Given, Many, OneOrMany, PathRegex, Placed, Resolution, Size, Switch,
     TextOr, Time,
 };
 use crate::plan::{
-    BandwidthLimit, BasicAuth, Cache, Compress, ConcurrencyLimit, Cors, DigestAuth, OnAbort,
-    PathParameters, ProcessLimits, RateLimit, Regex, RouteTimeouts, Satisfy, SignedUrl, Ssi,
-    Symlinks,
+    BandwidthLimit, BasicAuth, Cache, Clients, Compress, ConcurrencyLimit, Cors, DigestAuth,
+    OnAbort, PathParameters, ProcessLimits, RateLimit, Regex, RouteTimeouts, Satisfy, SignedUrl,
+    Ssi, Symlinks, When,
 };
 
 /// Conditions on the request, and exactly one answer: files, cgi, fastcgi, scgi, uwsgi, ajp, proxy,
@@ -84,7 +83,7 @@ pub struct Route {
     pub methods: Option<At<OneOrMany<String>>>,
     /// Conditions on other parts of the request, such as { header.X-Beta = "1" }. The route matches
     /// if all of them are met. Default: none.
-    pub when: Option<At<When>>,
+    pub when: Option<When>,
 
     /// Answers with files: a directory, or a table with `root`.
     pub files: Option<At<TextOr<Files>>>,
@@ -116,11 +115,13 @@ pub struct Route {
     /// Addresses or networks ("10.0.0.0/8") of clients that may use the route; all others get 403.
     /// "unix" allows clients of a unix: socket, which have no address. "all" allows every client.
     /// Default: all clients may.
-    pub allow: Option<At<OneOrMany<String>>>,
+    #[key(default, as = Many<Clients>, check = Clients::some)]
+    pub allow: Vec<Clients>,
     /// Addresses or networks of clients that may not use the route, even if `allow` has them. "all"
     /// refuses every client. An address or network also refuses clients of a unix: socket, unless
     /// `allow` has "unix". Default: none.
-    pub deny: Option<At<OneOrMany<String>>>,
+    #[key(default, as = Many<Clients>, check = Clients::some)]
+    pub deny: Vec<Clients>,
     /// Requires a user name and a password (Basic authentication): a table with `file` and `realm`.
     /// Default: no password is needed.
     pub basic_auth: Option<At<BasicAuth>>,

@@ -82,7 +82,7 @@ fn value_map(name: &str, node: &Node<'_>, cx: &Cx<'_>) -> Resolution<ValueMap> {
         let pattern = &if is_lowered { pattern.to_ascii_lowercase() } else { pattern.clone() };
         match pattern.split_once('*') {
             _ if pattern.starts_with('~') => {
-                map.expressions.push((regex(pattern, &at.span)?, value))
+                map.expressions.push((regex(pattern, &at.span)?, value));
             }
             None => drop(map.exact.insert(pattern.clone(), value)),
             Some((_, end)) if end.contains('*') => {

@@ -2,7 +2,13 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::path::PathBuf;
+
+use schemars::{Schema, SchemaGenerator};
+
+use crate::error::Problem;
+use crate::key::{Cx, Form, Node, Resolution, Text};
 
 /// A listener of a site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -188,7 +194,81 @@ pub enum Clients {
     All,
 }
 
+impl Form for Clients {
+    fn schema(generator: &mut SchemaGenerator) -> Schema {
+        String::schema(generator)
+    }
+
+    fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<Self> {
+        Self::of(&Text::read(node, cx)?, &node.span())
+    }
+}
+
+/// Parses an address such as `10.0.0.1`, or a network such as `10.0.0.0/8`.
+fn network(text: &str, span: &Range<usize>) -> Resolution<Network> {
+    let problem = Problem::new(span, format!("\"{text}\" is not an address or a network"));
+    let (address, prefix) = match text.split_once('/') {
+        Some((address, prefix)) => (address, Some(prefix)),
+        None => (text, None),
+    };
+    let Ok(addr) = address.parse::<IpAddr>() else {
+        return Err(problem.help(match text {
+            "unix:" => "write \"unix\", without the colon",
+            _ => "write an address such as \"10.0.0.1\", or \"10.0.0.0/8\"",
+        }));
+    };
+    let bits = if addr.is_ipv4() { 32 } else { 128 };
+    let prefix_len = match prefix.map(str::parse::<u8>) {
+        None => bits,
+        Some(Ok(length)) if length <= bits => length,
+        Some(_) => return Err(problem.help(format!("what follows the slash is 0 to {bits}"))),
+    };
+    let first = first_address(addr, prefix_len);
+    if first != addr {
+        return Err(Problem::new(span, format!("\"{text}\" has bits after its prefix"))
+            .help(format!("write \"{first}/{prefix_len}\", or \"{addr}\" for that one address")));
+    }
+    match addr.to_canonical() {
+        IpAddr::V4(v4) if addr.is_ipv6() && prefix_len >= 96 => {
+            Ok(Network { addr: v4.into(), prefix_len: prefix_len - 96 })
+        }
+        _ => Ok(Network { addr, prefix_len }),
+    }
+}
+
+/// Returns the first address of a network: all bits after the prefix are zero.
+fn first_address(address: IpAddr, prefix_len: u8) -> IpAddr {
+    match address {
+        IpAddr::V4(v4) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(prefix_len)).unwrap_or(0);
+            IpAddr::V4((u32::from(v4) & mask).into())
+        }
+        IpAddr::V6(v6) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(prefix_len)).unwrap_or(0);
+            IpAddr::V6((u128::from(v6) & mask).into())
+        }
+    }
+}
+
 impl Clients {
+    /// Parses an address or a network, `unix` or `all`.
+    pub(crate) fn of(text: &str, span: &Range<usize>) -> Resolution<Self> {
+        match text {
+            "all" => Ok(Self::All),
+            "unix" => Ok(Self::Unix),
+            _ => network(text, span).map(Self::Network),
+        }
+    }
+
+    /// Checks a list of clients in a rule.
+    pub(crate) fn some(list: &[Self], span: &Range<usize>) -> Resolution<()> {
+        if list.is_empty() {
+            return Err(Problem::new(span, "this list is empty")
+                .help("name addresses or networks such as \"10.0.0.0/8\", or leave the key out"));
+        }
+        Ok(())
+    }
+
     /// Returns true if the client belongs to this set. `None` is the address of a client of a Unix
     /// socket.
     pub fn contains(&self, address: Option<IpAddr>) -> bool {

@@ -1,63 +1,217 @@
 //! Conditions of a route on parts of a request other than its path.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Clients, Geo, Regex};
+use forebay_conf_derive::{Choice, Table};
+use schemars::{Schema, SchemaGenerator, json_schema};
+use toml::de::DeValue;
 
-/// Conditions on a request. The request must meet all of them, and must fail at least one condition
-/// of `not`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+use super::{Clients, Geo, Regex};
+use crate::error::Problem;
+use crate::key::{
+    At, Cx, Form, Given, Many, Method, Node, Resolution, boolean, is_token, no_control, regex,
+    text, wrong,
+};
+
+/// Conditions on a request. The request must meet all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Table)]
+#[table(check = some_condition)]
 pub struct When {
-    /// The method must be one of these. If empty, any method is accepted. `GET` includes `HEAD`.
+    /// The method, or a list of methods, such as "GET" (which includes HEAD).
+    #[key(name = "method", default, as = Many<Method>, check = some)]
     pub methods: Vec<String>,
-    /// Conditions on request fields, by name.
+    /// Request headers by name: a value, a list of values, true if the header must exist, or false
+    /// if it must not exist. A value that begins with "~" is a regular expression; with "~*", the
+    /// expression ignores case.
+    #[key(name = "header", default, as = Tests, check = names_headers)]
     pub headers: Vec<(String, ValueTest)>,
-    /// Conditions on cookies, by name.
+    /// Cookies by name, with values as in `header`.
+    #[key(name = "cookie", default, as = Tests, check = names_cookies)]
     pub cookies: Vec<(String, ValueTest)>,
-    /// Conditions on parameters of the query, by name.
+    /// Parameters of the query by name, with values as in `header`.
+    #[key(default, as = Tests)]
     pub query: Vec<(String, ValueTest)>,
-    /// The client must be one of these. If empty, any client is accepted.
+    /// Addresses or networks of clients, such as "10.0.0.0/8". "unix" matches the clients of a
+    /// unix: socket.
+    #[key(name = "client", default, as = Many<Clients>, check = some)]
     pub clients: Vec<Clients>,
-    /// The client must be in one of these places. `None`: any client is accepted.
-    pub places: Option<Places>,
-    /// True if the client must use TLS, false if it must not. `None`: both are accepted.
+    /// Countries of clients, such as "DE", by the databases in `geo` of `[server]`. An address whose
+    /// country is unknown is in none of them.
+    #[key(name = "country", default, as = Many<Country>, check = some)]
+    pub countries: Vec<[u8; 2]>,
+    /// Numbers of the autonomous systems of clients, such as 64496, by the databases in `geo` of
+    /// `[server]`.
+    #[key(name = "asn", default, as = Many<u32>, check = some)]
+    pub asns: Vec<u32>,
+    /// The databases of `country` and `asn`.
+    #[key(none)]
+    pub geo: Option<Arc<Geo>>,
+    /// "https" for clients that use TLS, "http" for all others.
+    #[key(name = "scheme", as = IsHttps)]
     pub https: Option<bool>,
-    /// A condition on the subject of the client's certificate, which the site has verified.
+    /// The subject of the client's certificate, with values as in `header`. The value true matches
+    /// every client whose certificate the site has verified.
+    #[key(name = "client_certificate")]
     pub certificate: Option<ValueTest>,
-    /// Conditions on values as nginx computes them.
+    /// Values that are computed as nginx computes its variables of these names: "request_uri",
+    /// "args", "arg_NAME", "cookie_NAME" and "http_NAME", with values as in `header`. Nothing is
+    /// decoded. The first of several parameters or cookies counts. Several headers are joined with
+    /// ", ". A missing value is empty. For configurations that were imported from nginx.
+    #[key(name = "variable", default, as = Variables)]
     pub variables: Vec<(Variable, ValueTest)>,
-    /// Conditions. The request must fail at least one of them.
+    /// Further conditions. The route matches only if the request fails at least one of them.
     pub not: Option<Box<When>>,
     /// True if the route restricts access. If applications may read a query in different ways
     /// (`forebay_wire::aliases`), the conditions on parameters then hold if one reading meets them.
     /// For other routes, all readings must meet them.
+    #[key(none)]
     pub is_rule: bool,
     /// True if the route refuses every request that it takes.
+    #[key(none)]
     pub refuses: bool,
 }
 
-/// Countries and autonomous systems of clients.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Places {
-    /// The databases.
-    pub geo: Arc<Geo>,
-    /// Codes of countries. If empty, any country is accepted.
-    pub countries: Vec<[u8; 2]>,
-    /// Numbers of autonomous systems. If empty, any number is accepted.
-    pub asns: Vec<u32>,
+/// The scheme of a request.
+#[derive(Clone, Copy, Debug, Choice)]
+enum Scheme {
+    /// With TLS.
+    Https,
+    /// Without TLS.
+    Http,
 }
 
-impl Places {
-    /// Returns true if the address is in one of the countries and in one of the autonomous systems.
-    /// False for a client without an address.
-    pub fn contain(&self, client: Option<IpAddr>) -> bool {
+impl When {
+    /// Returns true if a client at this address is in one of the countries and in one of the
+    /// autonomous systems. False for a client without an address.
+    pub fn is_in_place(&self, client: Option<IpAddr>) -> bool {
+        let Some(geo) = &self.geo else { return true };
         let Some(client) = client else { return false };
-        let is_in_country = self.countries.is_empty()
-            || self.geo.country(client).is_some_and(|code| self.countries.contains(&code));
-        is_in_country
-            && (self.asns.is_empty()
-                || self.geo.asn(client).is_some_and(|number| self.asns.contains(&number)))
+        let has_country = |code| self.countries.contains(&code);
+        let has_asn = |number| self.asns.contains(&number);
+        (self.countries.is_empty() || geo.country(client).is_some_and(has_country))
+            && (self.asns.is_empty() || geo.asn(client).is_some_and(has_asn))
+    }
+}
+
+/// Completes the databases.
+fn some_condition(when: &mut When, given: &Given<'_, '_>) -> Resolution<()> {
+    if let Some(span) = given.span("country").or_else(|| given.span("asn")) {
+        when.geo = given.cx.names.borrow().geo.clone();
+        if when.geo.is_none() {
+            return Err(Problem::new(&span, "no database knows where clients are")
+                .help("name one in [server]: geo = \"GeoLite2-Country.mmdb\""));
+        }
+    }
+    if let (Some(not), Some(span)) = (&when.not, given.span("not"))
+        && not.not.is_some()
+    {
+        return Err(
+            Problem::new(&span, "`not` within `not`").help("write the conditions without either")
+        );
+    }
+    if *when == When::default() {
+        return Err(Problem::new(&given.span, "there is no condition here")
+            .help("name one, such as method = \"GET\", or leave the key out"));
+    }
+    Ok(())
+}
+
+fn some<T>(list: &[T], span: &Range<usize>) -> Resolution<()> {
+    if list.is_empty() {
+        return Err(Problem::new(span, "this list is empty, so that no request matches")
+            .help("add what it should match, or leave the key out to match all"));
+    }
+    Ok(())
+}
+
+fn names_headers(tests: &[(String, ValueTest)], span: &Range<usize>) -> Resolution<()> {
+    are_tokens("header", tests, span)
+}
+
+fn names_cookies(tests: &[(String, ValueTest)], span: &Range<usize>) -> Resolution<()> {
+    are_tokens("cookie", tests, span)
+}
+
+fn are_tokens(what: &str, tests: &[(String, ValueTest)], span: &Range<usize>) -> Resolution<()> {
+    match tests.iter().find(|(name, _)| !is_token(name)) {
+        Some((name, _)) => {
+            let message = format!("\"{name}\" cannot be the name of a {what}");
+            Err(Problem::new(span, message).help("a name is letters, digits and hyphens"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Conditions on values, by name.
+struct Tests;
+
+impl Form<Vec<(String, ValueTest)>> for Tests {
+    fn schema(generator: &mut SchemaGenerator) -> Schema {
+        BTreeMap::<String, ValueTest>::schema(generator)
+    }
+
+    fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<Vec<(String, ValueTest)>> {
+        Ok(BTreeMap::read(node, cx)?.into_iter().collect())
+    }
+}
+
+/// Conditions on variables of nginx, by name.
+struct Variables;
+
+impl Form<Vec<(Variable, ValueTest)>> for Variables {
+    fn schema(generator: &mut SchemaGenerator) -> Schema {
+        Tests::schema(generator)
+    }
+
+    fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<Vec<(Variable, ValueTest)>> {
+        let variable = |(name, At { value: test, span }): (String, At<ValueTest>)| {
+            let variable = Variable::of(&name).ok_or_else(|| {
+                Problem::new(&span, format!("there is no variable \"{name}\"")).help(
+                    "name request_uri, args, arg_NAME, cookie_NAME or http_NAME, in lower case and without $; \
+                     NAME is letters, digits, `_` and `-`",
+                )
+            })?;
+            match test {
+                ValueTest::OneOf(_) => Ok((variable, test)),
+                _ => Err(Problem::new(&span, "a variable always has a value, which may be empty")
+                    .help("compare it with \"\", or with \"~.\" for any other value")),
+            }
+        };
+        BTreeMap::read(node, cx)?.into_iter().map(variable).collect()
+    }
+}
+
+/// The code of a country (ISO 3166-1).
+struct Country;
+
+impl Form<[u8; 2]> for Country {
+    fn schema(generator: &mut SchemaGenerator) -> Schema {
+        String::schema(generator)
+    }
+
+    fn read(node: &Node<'_>, _: &Cx<'_>) -> Resolution<[u8; 2]> {
+        let typed = text(node)?;
+        let code: Option<[u8; 2]> = typed.to_ascii_uppercase().as_bytes().try_into().ok();
+        code.filter(|code| code.iter().all(u8::is_ascii_uppercase)).ok_or_else(|| {
+            Problem::new(&node.span(), format!("\"{typed}\" is not the code of a country"))
+                .help("write two letters, such as \"DE\"")
+        })
+    }
+}
+
+/// A scheme, as true for TLS.
+struct IsHttps;
+
+impl Form<bool> for IsHttps {
+    fn schema(generator: &mut SchemaGenerator) -> Schema {
+        Scheme::schema(generator)
+    }
+
+    fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<bool> {
+        Ok(matches!(Scheme::read(node, cx)?, Scheme::Https))
     }
 }
 
@@ -114,6 +268,45 @@ pub enum ValuePattern {
     Exact(String),
     /// A value that this expression matches.
     Regex(Regex),
+}
+
+impl Form for ValueTest {
+    fn schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "anyOf": [
+            { "type": "boolean" },
+            { "type": "string" },
+            { "type": "array", "items": { "type": "string" } },
+        ] })
+    }
+
+    /// Reads `true` if a value must exist, `false` if none may exist, or the values of which it must
+    /// be one.
+    fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<Self> {
+        match (node.get_ref(), boolean(node, cx)) {
+            (DeValue::String(_) | DeValue::Array(_), Err(_)) => {
+                let patterns = Many::<ValuePattern>::read(node, cx)?;
+                some(&patterns, &node.span())?;
+                Ok(Self::OneOf(patterns))
+            }
+            (_, Ok(true)) => Ok(Self::Present),
+            (_, Ok(false)) => Ok(Self::Absent),
+            _ => Err(wrong(node, "a string, a list of strings, true or false")),
+        }
+    }
+}
+
+impl Form for ValuePattern {
+    fn schema(generator: &mut SchemaGenerator) -> Schema {
+        String::schema(generator)
+    }
+
+    fn read(node: &Node<'_>, _: &Cx<'_>) -> Resolution<Self> {
+        let value = no_control(text(node)?, &node.span())?;
+        if value.starts_with('~') {
+            return regex(value, &node.span()).map(Self::Regex);
+        }
+        Ok(Self::Exact(value.to_owned()))
+    }
 }
 
 impl ValueTest {

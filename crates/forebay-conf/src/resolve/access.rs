@@ -10,7 +10,6 @@ use super::proxy::ajp;
 use super::reply::request_headers;
 use super::upstream::{Keys, of_route};
 use super::value::{is_token, optional_time, required, text, time_above_zero, variables, within};
-use super::when::when;
 use super::{Context, Resolution, peer};
 use crate::error::Problem;
 use crate::file::{self, At, BoolOr, Copied, File, Kind, OneOrMany, TextOr};
@@ -57,7 +56,7 @@ pub(super) fn challenge(
         return Err(Problem::new(&at.span, "browsers keep a cookie for at most 400 days")
             .help("give at most \"400d\""));
     }
-    let mut when = typed.when.as_ref().map(|at| when(context, at)).transpose()?.map(Box::new);
+    let mut when = typed.when.clone().map(Box::new);
     if let Some(when) = &mut when {
         when.is_rule = true;
     }

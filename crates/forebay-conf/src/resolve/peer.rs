@@ -7,7 +7,7 @@ use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::At;
 use crate::key::paths::{in_directory, socket};
-use crate::plan::{Address, Backend, Clients, HostPattern, HttpVersion, Listen, Network, Scheme};
+use crate::plan::{Address, Backend, Clients, HostPattern, HttpVersion, Listen, Scheme};
 
 /// Parses a listener: `address:port`, `:port`, a bare port, `unix:path`, or `fd:name`, with an
 /// optional prefix `https://` or `ajp://`.
@@ -155,11 +155,7 @@ fn plain(address: Address, authority: &str) -> Backend {
 
 /// Parses the clients of a rule: an address or a network, `unix` or `all`.
 pub(super) fn clients(typed: &At<impl AsRef<str>>) -> Resolution<Clients> {
-    match text(typed)? {
-        "all" => Ok(Clients::All),
-        "unix" => Ok(Clients::Unix),
-        _ => network(typed).map(Clients::Network),
-    }
+    Clients::of(text(typed)?, &typed.span)
 }
 
 /// Parses a trusted proxy: an address or a network, or `unix`.
@@ -169,53 +165,6 @@ pub(super) fn proxy(typed: &At<impl AsRef<str>>) -> Resolution<Clients> {
             .label("any client could choose its address")
             .help("name the proxies: addresses such as \"10.0.0.1\", or \"unix\"")),
         clients => Ok(clients),
-    }
-}
-
-/// Parses an address such as `10.0.0.1`, or a network such as `10.0.0.0/8`.
-fn network(typed: &At<impl AsRef<str>>) -> Resolution<Network> {
-    let text = text(typed)?;
-    let problem = Problem::new(&typed.span, format!("\"{text}\" is not an address or a network"));
-    let (address, prefix) = match text.split_once('/') {
-        Some((address, prefix)) => (address, Some(prefix)),
-        None => (text, None),
-    };
-    let Ok(addr) = address.parse::<IpAddr>() else {
-        return Err(problem.help(match text {
-            "unix:" => "write \"unix\", without the colon",
-            _ => "write an address such as \"10.0.0.1\", or \"10.0.0.0/8\"",
-        }));
-    };
-    let bits = if addr.is_ipv4() { 32 } else { 128 };
-    let prefix_len = match prefix.map(str::parse::<u8>) {
-        None => bits,
-        Some(Ok(length)) if length <= bits => length,
-        Some(_) => return Err(problem.help(format!("what follows the slash is 0 to {bits}"))),
-    };
-    let first = first_address(addr, prefix_len);
-    if first != addr {
-        return Err(Problem::new(&typed.span, format!("\"{text}\" has bits after its prefix"))
-            .help(format!("write \"{first}/{prefix_len}\", or \"{addr}\" for that one address")));
-    }
-    match addr.to_canonical() {
-        IpAddr::V4(v4) if addr.is_ipv6() && prefix_len >= 96 => {
-            Ok(Network { addr: v4.into(), prefix_len: prefix_len - 96 })
-        }
-        _ => Ok(Network { addr, prefix_len }),
-    }
-}
-
-/// Returns the first address of a network: all bits after the prefix are zero.
-fn first_address(address: IpAddr, prefix_len: u8) -> IpAddr {
-    match address {
-        IpAddr::V4(v4) => {
-            let mask = u32::MAX.checked_shl(32 - u32::from(prefix_len)).unwrap_or(0);
-            IpAddr::V4((u32::from(v4) & mask).into())
-        }
-        IpAddr::V6(v6) => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(prefix_len)).unwrap_or(0);
-            IpAddr::V6((u128::from(v6) & mask).into())
-        }
     }
 }
 

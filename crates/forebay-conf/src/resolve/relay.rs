@@ -5,14 +5,14 @@ use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::peer::{self, clients};
+use super::peer;
 use super::proxies::proxies;
 use super::tls::stream_tls;
 use super::upstream::{Keys, of_route};
 use super::value::optional_time_above_zero;
 use super::{Context, MOST_PROBLEMS, Resolution, keep};
 use crate::error::Problem;
-use crate::file::{self, At, File, OneOrMany};
+use crate::file::{self, At, File};
 use crate::key::no_effect;
 use crate::plan::{
     Access, Address, Clients, HostPattern, Listen, NetworkList, Relay, Scheme, Site, Upstream,
@@ -67,8 +67,8 @@ fn relay(context: &Context<'_>, file: &File, typed: &At<file::Relay>) -> Resolut
         trusted_proxies,
         proxy_lists,
         access: Access {
-            allow: named_clients(&typed.allow)?,
-            deny: named_clients(&typed.deny)?,
+            allow: typed.allow.clone(),
+            deny: typed.deny.clone(),
             ..Access::default()
         },
         line: context.line(typed.span.start),
@@ -153,15 +153,6 @@ fn names(typed: &At<file::Relay>) -> Resolution<Vec<HostPattern>> {
         name => Ok(name),
     };
     at.items().iter().map(name).collect()
-}
-
-fn named_clients(typed: &Option<At<OneOrMany<String>>>) -> Resolution<Vec<Clients>> {
-    let Some(at) = typed else { return Ok(Vec::new()) };
-    if at.items().is_empty() {
-        return Err(Problem::new(&at.span, "this list is empty")
-            .help("name addresses or networks such as \"10.0.0.0/8\", or leave the key out"));
-    }
-    at.items().iter().map(clients).collect()
 }
 
 /// The listeners of all streams so far.

@@ -11,14 +11,12 @@ use super::filter::filters;
 use super::jwt::jwt as jwt_of;
 use super::log::log_file;
 use super::media::charset;
-use super::peer::clients;
 use super::proxy::mirror as mirror_of;
 use super::reply::cache;
 use super::reply::{error_pages, maintenance};
 use super::reply::{remove_headers, reply_headers, request_headers};
 use super::template::rewrite_target;
 use super::value::{method, optional_time, size_or_unlimited, text};
-use super::when::when;
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, BoolOr, File, Kind};
@@ -46,7 +44,7 @@ pub(super) fn route(
     typed: &At<file::Route>,
     of_site: &OfSite,
 ) -> Resolution<Route> {
-    let matcher = matcher(context, typed)?;
+    let matcher = matcher(typed)?;
     let names = matcher.regex.iter().flat_map(|regex| regex.names().map(str::to_owned));
     let captures: Vec<_> = names.collect();
     let known = Scope { captures: &captures, ..context.scope };
@@ -124,14 +122,6 @@ fn access(
     typed: &file::Route,
     known: Scope<'_>,
 ) -> Resolution<Access> {
-    let named = |typed: &Option<At<file::OneOrMany<String>>>| {
-        let Some(at) = typed else { return Ok(Vec::new()) };
-        if at.items().is_empty() {
-            return Err(Problem::new(&at.span, "this list is empty")
-                .help("name addresses or networks such as \"10.0.0.0/8\", or leave the key out"));
-        }
-        at.items().iter().map(clients).collect::<Resolution<_>>()
-    };
     let jwt = typed.jwt.as_ref().map(|at| jwt_of(context, file, at)).transpose()?;
     let gate = typed.perl_gate.as_ref().map(|at| perl_gate(file, at)).transpose()?;
     if let (Some(at), Some(_)) = (&typed.perl_gate, &typed.forward_auth) {
@@ -141,8 +131,8 @@ fn access(
     }
     let forward_auth = typed.forward_auth.as_ref();
     let access = Access {
-        allow: named(&typed.allow)?,
-        deny: named(&typed.deny)?,
+        allow: typed.allow.clone(),
+        deny: typed.deny.clone(),
         basic_auth: typed.basic_auth.as_ref().map(|at| at.value.clone()),
         digest_auth: typed.digest_auth.as_ref().map(|at| at.value.clone()),
         jwt,
@@ -495,7 +485,7 @@ fn needs_program(span: &Range<usize>, key: &str, beside: &str) -> Problem {
 }
 
 /// Checks the conditions that select the route.
-fn matcher(context: &Context<'_>, typed: &file::Route) -> Resolution<Matcher> {
+fn matcher(typed: &file::Route) -> Resolution<Matcher> {
     let mut matcher = Matcher::default();
     for at in [&typed.path, &typed.paths].into_iter().flatten() {
         not_empty(at)?;
@@ -524,7 +514,7 @@ fn matcher(context: &Context<'_>, typed: &file::Route) -> Resolution<Matcher> {
         matcher.methods = at.items().iter().map(method).collect::<Resolution<_>>()?;
     }
     matcher.regex = typed.path_regex.clone();
-    matcher.when = typed.when.as_ref().map(|at| when(context, at)).transpose()?.map(Box::new);
+    matcher.when = typed.when.clone().map(Box::new);
     Ok(matcher)
 }
 
