@@ -15,6 +15,9 @@ fn machine() -> Folder {
         ("proc/sys/net/core/somaxconn", "4096\n"),
         ("proc/sys/net/core/rmem_max", "4194304\n"),
         ("proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n"),
+        ("proc/sys/net/ipv4/tcp_max_syn_backlog", "128\n"),
+        ("proc/sys/net/ipv4/tcp_syncookies", "1\n"),
+        ("proc/sys/net/ipv4/tcp_tw_reuse", "2\n"),
         ("proc/sys/net/ipv4/ip_local_reserved_ports", "40000-40002,50000\n"),
         ("proc/sys/kernel/osrelease", "6.1.0-18-amd64\n"),
         ("proc/self/cgroup", "0::/system.slice/forebay.service\n"),
@@ -54,6 +57,8 @@ fn faults_of_the_machine_have_a_command_that_mends_them() {
     for (path, text, expected) in [
         ("proc/sys/net/core/somaxconn", "128", "net.core.somaxconn=4096"),
         ("proc/sys/net/ipv4/ip_local_port_range", "60000 60999", "1000 ports for connections"),
+        ("proc/sys/net/ipv4/tcp_syncookies", "0", "net.ipv4.tcp_syncookies=1"),
+        ("proc/sys/net/ipv4/tcp_tw_reuse", "0", "net.ipv4.tcp_tw_reuse=1"),
         ("proc/sys/kernel/osrelease", "4.19.0-generic", "install a newer kernel"),
         ("sys/fs/cgroup/system.slice/memory.max", "104857600", "warning  memory: 100 MiB"),
         (

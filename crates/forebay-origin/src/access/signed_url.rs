@@ -78,7 +78,7 @@ fn signed_text(settings: &SignedUrl, request: &Request) -> Option<Vec<u8>> {
         match value {
             // As in nginx, an MD5 signature covers the decoded path.
             Placeholder::Path if settings.algorithm == SignatureAlgorithm::Md5 => {
-                text.extend_from_slice(&request.path)
+                text.extend_from_slice(&request.path);
             }
             value => {
                 let one = Template::of(vec![TemplatePart::Value(value.clone())]);

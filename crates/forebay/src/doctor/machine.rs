@@ -67,7 +67,10 @@ impl Machine {
         let mut findings = vec![open_files()];
         findings.extend(self.processes());
         findings.push(self.queue());
+        findings.extend(self.handshakes());
+        findings.push(accept_filter());
         findings.extend(self.ports());
+        findings.extend(self.used_ports());
         findings.extend(self.memory());
         findings.extend(self.cpu());
         findings.push(self.kernel());
@@ -107,6 +110,21 @@ impl Machine {
         }
     }
 
+    /// Checks the queue of clients whose handshake is not complete.
+    fn handshakes(&self) -> Option<Finding> {
+        const TOPIC: &str = "queue of handshakes";
+        let most = self.number("/proc/sys/net/ipv4/tcp_max_syn_backlog")?;
+        let has_cookies = self.number("/proc/sys/net/ipv4/tcp_syncookies") != Some(0);
+        Some(if has_cookies {
+            Finding::ok(TOPIC, format!("{most}, and no limit by SYN cookies"))
+        } else if most < QUEUE {
+            let message = format!("{most} (net.ipv4.tcp_max_syn_backlog), without SYN cookies");
+            Finding::warning(TOPIC, message, "sysctl -w net.ipv4.tcp_syncookies=1")
+        } else {
+            Finding::ok(TOPIC, format!("{most}, without SYN cookies"))
+        })
+    }
+
     fn ports(&self) -> Option<Finding> {
         const TOPIC: &str = "ports of clients";
         let (first, last) = self.client_ports()?;
@@ -118,6 +136,17 @@ impl Machine {
             Finding::warning(TOPIC, message, mend)
         } else {
             Finding::ok(TOPIC, format!("{count} for connections to one backend"))
+        })
+    }
+
+    /// Checks that a new connection may take the port of one that was closed less than a minute ago.
+    fn used_ports(&self) -> Option<Finding> {
+        const TOPIC: &str = "ports of closed connections";
+        let mend = "sysctl -w net.ipv4.tcp_tw_reuse=1";
+        Some(match self.number("/proc/sys/net/ipv4/tcp_tw_reuse")? {
+            0 => Finding::warning(TOPIC, "in use for a minute (net.ipv4.tcp_tw_reuse = 0)", mend),
+            2 => Finding::ok(TOPIC, "used again on this machine, after a minute to others"),
+            _ => Finding::ok(TOPIC, "used again after a second"),
         })
     }
 
@@ -216,7 +245,7 @@ impl Machine {
         let servers: Vec<_> = text.lines().filter_map(server).collect();
         if servers.is_empty() {
             let mend = "echo 'nameserver 192.0.2.1' >> /etc/resolv.conf (your DNS server), or set \
-                        `resolver` in [server]";
+                        `dns_servers` in [server]";
             let message = "/etc/resolv.conf has no nameserver: only names of /etc/hosts have \
                            addresses";
             return Finding::warning(TOPIC, message, mend);
@@ -245,6 +274,15 @@ fn open_files() -> Finding {
     } else {
         Finding::ok(TOPIC, message)
     }
+}
+
+/// Says why Forebay leaves out what Apache sets by `AcceptFilter`.
+fn accept_filter() -> Finding {
+    Finding::ok(
+        "accept filter",
+        "not needed (TCP_DEFER_ACCEPT): a client that sends nothing holds no process or thread, \
+         and [server.timeouts] ends it",
+    )
 }
 
 /// Checks that this process may attach the BPF filter that HTTP/3 needs.
