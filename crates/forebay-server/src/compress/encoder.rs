@@ -238,6 +238,8 @@ impl Encoder for Zstandard {
 mod tests {
     use std::io::Read;
 
+    use forebay_conf::Levels;
+
     use super::*;
 
     /// Returns `length` bytes of text with near and far repetitions.
