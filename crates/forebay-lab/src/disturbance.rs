@@ -327,6 +327,7 @@ mod bound_tests {
             memory: Vec::new(),
             rss_start: 0,
             rss_end: 0,
+            load: None,
             most: Glance { threads, processes: 1, ..Glance::default() },
         }
     }

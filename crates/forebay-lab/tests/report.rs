@@ -32,6 +32,7 @@ fn trial(round: u32, completed: u64, us: u64) -> Trial {
         ],
         rss_start: 5_000_000,
         rss_end: 6_000_000,
+        load: Some(1.5),
         most: Glance { rss: 7_000_000, threads: 2, processes: 1, fds: 9 },
     };
     let measured = Some(Measured { outcome, server, slices: Vec::new() });

@@ -44,6 +44,7 @@ fn a_whole_experiment() {
     let server = &json["configurations"][1]["trials"][0]["server"];
     assert_eq!((&server["processes_max"], &server["threads_max"]), (&3.into(), &3.into()));
     assert!(server["fds_max"].as_u64() > Some(9));
+    assert!(server["load_mean"].as_f64() >= Some(0.0), "{server}");
 
     assert!(run.stdout.contains("Requests/s"), "{}", run.stdout);
     assert!(run.stdout.lines().all(|line| line.chars().count() <= 80), "{}", run.stdout);

@@ -82,7 +82,7 @@ struct TrialView<'a> {
     round: u32,
     order: u32,
     name: &'a str,
-    figures: [String; 9],
+    figures: [String; 10],
     void: Option<&'a str>,
 }
 
@@ -203,13 +203,13 @@ fn trials(experiment: &Experiment) -> Vec<TrialView<'_>> {
             figures: trial
                 .measured
                 .as_ref()
-                .map_or_else(|| [(); 9].map(|()| MISSING.to_owned()), figures),
+                .map_or_else(|| [(); 10].map(|()| MISSING.to_owned()), figures),
             void: trial.void.as_deref(),
         })
         .collect()
 }
 
-fn figures(measured: &Measured) -> [String; 9] {
+fn figures(measured: &Measured) -> [String; 10] {
     let Measured { outcome, server, .. } = measured;
     let or_missing = |text: Option<String>| text.unwrap_or_else(|| MISSING.to_owned());
     [
@@ -221,6 +221,7 @@ fn figures(measured: &Measured) -> [String; 9] {
         number::count(server.most.processes),
         number::count(server.most.threads),
         number::count(server.most.fds),
+        or_missing(server.load.map(|load| format!("{load:.1}"))),
         number::count(outcome.requests.failed),
     ]
 }

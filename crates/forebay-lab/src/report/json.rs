@@ -266,5 +266,6 @@ fn server(measured: &Measured) -> Value {
         "threads_max": series.most.threads,
         "processes_max": series.most.processes,
         "fds_max": series.most.fds,
+        "load_mean": series.load,
     })
 }

@@ -125,6 +125,7 @@ fn series(json: &Value) -> Result<Series, String> {
             processes: count(json, "processes_max")?,
             fds: count(json, "fds_max")?,
         },
+        load: json["load_mean"].as_f64(),
     })
 }
 

@@ -122,7 +122,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
 
 const COLUMNS: &str = "configuration,round,order,void,requests_per_s,completed,failed,duration_s,p50_us,\
                        p99_us,cpu_us_per_request,rss_start,rss_end,rss_max,processes_max,threads_max,\
-                       fds_max";
+                       fds_max,load_mean";
 
 /// Returns all trials as CSV. Values that were not measured are empty.
 pub fn csv(experiment: &Experiment) -> String {
@@ -157,8 +157,14 @@ fn line(name: &str, trial: &Trial) -> String {
     );
     let most = &server.most;
     line += &format!(
-        ",{},{},{},{},{},{}\n",
-        server.rss_start, server.rss_end, most.rss, most.processes, most.threads, most.fds
+        ",{},{},{},{},{},{},{}\n",
+        server.rss_start,
+        server.rss_end,
+        most.rss,
+        most.processes,
+        most.threads,
+        most.fds,
+        server.load.map(|load| format!("{load:.2}")).unwrap_or_default(),
     );
     line
 }

@@ -7,6 +7,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use procfs::{Current, LoadAverage};
+
 use super::{Cpu, CpuMethod, Glance, Tree};
 
 /// Time from the start of a slice to its first sample. Even a short slice then has a sample.
@@ -45,6 +47,10 @@ pub struct Series {
     pub rss_end: u64,
     /// Maximum of each value over all samples.
     pub most: Glance,
+    /// Mean load of the machine in the slices: threads of all programs that ran or wanted to. The
+    /// kernel's own averages also contain what other servers did in the last minutes. `None`: not
+    /// known.
+    pub load: Option<f64>,
 }
 
 /// Handle of the sampling thread, which takes samples only while its server is loaded.
@@ -95,19 +101,29 @@ fn sample(tree: &Tree, orders: &Receiver<Order>, looked: &Sender<Glance>) -> Ser
     let quiet = quiet_before(tree);
     let mut series = Series::begin(tree, &quiet);
     let _ = looked.send(quiet);
-    let mut loaded = Duration::ZERO;
+    let (mut loaded, mut loads) = (Duration::ZERO, Vec::new());
     while let Ok(Order::Begin) = orders.recv() {
         let began = Instant::now();
         let mut wait = FIRST;
         while let Err(RecvTimeoutError::Timeout) = orders.recv_timeout(wait) {
+            loads.extend(runnable());
             series.look(tree, loaded + began.elapsed());
             wait = INTERVAL;
         }
         loaded += began.elapsed();
+        if loads.is_empty() {
+            loads.extend(runnable());
+        }
         let _ = looked.send(series.look(tree, loaded));
     }
+    series.load = (!loads.is_empty()).then(|| loads.iter().sum::<f64>() / loads.len() as f64);
     series.rss_end = quiet_after(tree, &quiet).rss;
     series
+}
+
+/// The number of threads of the machine that run or want to, without this one.
+fn runnable() -> Option<f64> {
+    LoadAverage::current().ok().map(|load| f64::from(load.cur.saturating_sub(1)))
 }
 
 impl Series {
@@ -119,6 +135,7 @@ impl Series {
             rss_start: quiet.rss,
             rss_end: quiet.rss,
             most: *quiet,
+            load: None,
         }
     }
 
