@@ -20,7 +20,6 @@ mod upstream;
 mod value_map;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use forebay_conf_derive::{Choice, Table};
 use schemars::generate::SchemaSettings;
@@ -30,13 +29,11 @@ use serde_json::{Value, json};
 
 pub use crate::key::{AllOrList, At, BoolOr, NumberOrText, OneOrMany, Size, TextOr, Time};
 use crate::key::{Databases, Described, Form};
-use crate::plan::{
-    EncodedSlashes, ErrorFormat, Geo, Level, Limits, Rotation, Secret, Timeouts, ValueMap,
-};
+use crate::plan::{EncodedSlashes, ErrorFormat, Level, Limits, Rotation, Secret, Timeouts};
 
 pub use access::{Challenge, Copied, ForwardAuth, Jwt};
 pub use app::{App, Kind, Range, Workers};
-pub(crate) use defaults::{ANSWERS, SITE_KEYS};
+pub(crate) use defaults::{ANSWERS, SITE_KEYS, SWITCHES};
 pub use defaults::{Defaults, RouteKeys};
 pub use log::{LogFile, Metrics, Traces};
 pub use mirror::Mirror;
@@ -123,7 +120,8 @@ pub struct File {
     /// Tables of values, each under a name that you choose. The placeholder {map.NAME} gives the
     /// value for a text of the request, like nginx's `map`.
     #[key(default, as = Maps)]
-    pub map: BTreeMap<String, Arc<ValueMap>>,
+    #[expect(dead_code, reason = "texts find it in `Cx::names`")]
+    pub map: (),
     /// The access log and the error log.
     #[key(default)]
     pub log: Log,
@@ -210,8 +208,9 @@ pub struct Server {
     /// Databases of countries and autonomous systems in the MMDB format, such as
     /// "GeoLite2-Country.mmdb", for `country` and `asn` of `when` and the placeholders {country} and
     /// {asn}. Forebay reads them at the start and at a reload. Default: none.
-    #[key(as = Databases)]
-    pub geo: Option<Arc<Geo>>,
+    #[key(default, as = Databases)]
+    #[expect(dead_code, reason = "texts find it in `Cx::names`")]
+    pub geo: (),
     /// The memory for stored replies of all routes with `cache`. Default: "64MiB".
     pub cache_memory: Option<Size>,
     /// The directory for stored replies that are not in memory. Forebay creates it if necessary, and

@@ -60,6 +60,13 @@ pub(crate) struct Cx<'a> {
     pub wrong_values: RefCell<Vec<Problem>>,
 }
 
+impl Cx<'_> {
+    /// Returns true if so many values are wrong that the rest is not looked at.
+    pub fn has_enough(&self) -> bool {
+        self.wrong_values.borrow().len() >= MOST_PROBLEMS
+    }
+}
+
 /// A way to write a value of the type `T` in a configuration.
 pub(crate) trait Form<T = Self>: Sized {
     /// Returns the JSON Schema of the value.
@@ -145,6 +152,10 @@ impl<'a, 's> Keys<'a, 's> {
         check: impl Fn(&T, &Range<usize>) -> Resolution<()>,
     ) -> Option<Option<T>> {
         let Some(node) = self.table.nodes.get(key.name) else { return Some(None) };
+        if self.cx.has_enough() {
+            self.has_wrong_value = true;
+            return Some(None);
+        }
         let wrong_before = self.cx.wrong_values.borrow().len();
         let value = F::read(node, self.cx).and_then(|value| {
             check(&value, &node.span())?;

@@ -12,7 +12,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use crate::error::Problem;
-use crate::file::{ANSWERS, SITE_KEYS};
+use crate::file::{ANSWERS, SITE_KEYS, SWITCHES};
 use crate::plan::Fingerprint;
 use crate::suggest;
 use crate::tree::{self, Tree};
@@ -209,7 +209,7 @@ impl<'a, 's> Filling<'a, 's> {
         let short = short.and_then(|(_, short)| *short);
         match (&mut *present, value.get_ref(), short) {
             (DeValue::Table(into), DeValue::Table(from), _) => self.keys(into, from, label, path),
-            (DeValue::Boolean(false), from, _) if !from.is_bool() => {
+            (DeValue::Boolean(false), from, _) if !from.is_bool() && !is_switch(path) => {
                 self.left_out.insert(path.clone());
             }
             (DeValue::String(_), DeValue::Table(from), Some(short)) => {
@@ -383,3 +383,8 @@ impl Sets<'_> {
 
 /// The largest depth of sets that use further sets.
 const DEEPEST: usize = 20;
+
+/// Returns true for a key of which `false` is a value of its own, so that it must not be left out.
+fn is_switch(path: &[String]) -> bool {
+    matches!(path, [key] if SWITCHES.contains(&key.as_str()))
+}

@@ -105,7 +105,7 @@ impl<'a> Context<'a> {
 /// Resolves a whole file to a plan. An error contains at least one problem.
 pub(crate) fn resolve(whole: &Whole, sources: &Sources) -> Result<Plan, Vec<Problem>> {
     let file = &whole.file;
-    let scope = Scope { maps: Some(&file.map), geo: file.server.geo.as_ref(), ..Scope::default() };
+    let scope = Scope { captures: &[], ..whole.names.scope() };
     let mut context = Context::new(sources, &whole.filled, scope);
     for site in file.site.iter().flat_map(|sites| sites.iter()) {
         let routes = site.route.iter().flatten().filter_map(|route| route.users_from.as_ref());
@@ -121,7 +121,8 @@ pub(crate) fn resolve(whole: &Whole, sources: &Sources) -> Result<Plan, Vec<Prob
     }
     let mut problems = whole.problems.clone();
 
-    let server = keep(server::server(&context, &file.server), &mut problems);
+    let server =
+        keep(server::server(&context, &file.server, file.metrics.to.is_some()), &mut problems);
     let log = keep(log::log(&context, file), &mut problems);
     let mut apps = BTreeMap::new();
     for (name, typed) in &file.app {

@@ -126,8 +126,8 @@ impl Sources {
         within.unwrap_or_default().lines().next().unwrap_or_default()
     }
 
-    /// Replaces each value that came from the environment or a file with its placeholder. Keeps
-    /// values of less than four bytes.
+    /// Replaces each value that came from the environment or a file with its placeholder, in any
+    /// case: some messages show names in lower case. Keeps values of less than four bytes.
     pub fn hide(&self, text: &str) -> String {
         let mut shown = text.to_owned();
         for Secret { placeholder, value } in &self.secrets {
@@ -137,13 +137,26 @@ impl Sources {
             let debug = value.escape_debug().to_string();
             let escaped = visible_controls(value);
             for form in [value.as_str(), value.trim(), &debug, &escaped] {
-                if form.len() >= SHORTEST_SECRET && shown.contains(form) {
-                    shown = shown.replace(form, placeholder);
+                if form.len() >= SHORTEST_SECRET {
+                    shown = replace_in_any_case(shown, form, placeholder);
                 }
             }
         }
         shown
     }
+}
+
+/// Replaces a part of a text, without regard to the case of ASCII letters.
+fn replace_in_any_case(text: String, part: &str, with: &str) -> String {
+    let (lower, part) = (text.to_ascii_lowercase(), part.to_ascii_lowercase());
+    let mut shown = String::new();
+    let mut end = 0;
+    for (at, _) in lower.match_indices(&part) {
+        shown.push_str(&text[end..at]);
+        shown.push_str(with);
+        end = at + part.len();
+    }
+    if end == 0 { text } else { shown + &text[end..] }
 }
 
 impl Sources {
@@ -172,8 +185,10 @@ impl Sources {
     /// `SHORTEST_SECRET`.
     fn shared(&self, text: &str) -> usize {
         let ends: Vec<_> = text.char_indices().map(|(at, c)| at + c.len_utf8()).collect();
+        let text = text.to_ascii_lowercase();
         let longest = |secret: &Secret| {
-            let is_part = |end: &usize| secret.value.contains(&text[..*end]);
+            let value = secret.value.to_ascii_lowercase();
+            let is_part = |end: &usize| value.contains(&text[..*end]);
             ends[..ends.partition_point(is_part)].last().copied().unwrap_or(0)
         };
         let longest = self.secrets.iter().map(longest).max().unwrap_or(0);
@@ -220,6 +235,8 @@ mod tests {
         sources.secrets = vec![secret("{env.A}", "to\"ken "), secret("{env.B}", "80")];
         assert_eq!(sources.hide("to\"ken  on port 80"), "{env.A} on port 80");
         assert_eq!(sources.hide("\"to\\\"ken \", to\"ken."), "\"{env.A}\", {env.A}.");
+        assert_eq!(sources.hide("TO\"Ken  and é to\"keN "), "{env.A} and é {env.A}");
         assert_eq!(sources.hide_parts("no {o\"ken} here"), "no {...} here");
+        assert_eq!(sources.hide_parts("no {O\"KEN} here"), "no {...} here");
     }
 }

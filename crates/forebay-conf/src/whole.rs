@@ -11,7 +11,7 @@ use crate::error::Problem;
 use crate::explain::unknown_key;
 use crate::file::File;
 use crate::hosts;
-use crate::key::{Cx, Form, MOST_PROBLEMS};
+use crate::key::{Cx, Form, MOST_PROBLEMS, Names};
 use crate::merge::{self, AllFilled};
 use crate::outside::Outside;
 use crate::plan::Fingerprint;
@@ -24,6 +24,8 @@ use crate::tree::{self, Tree};
 pub(crate) struct Whole {
     pub file: File,
     pub filled: AllFilled,
+    /// What texts may name.
+    pub names: Names,
     /// Problems of single values. In `file`, their keys are missing.
     pub problems: Vec<Problem>,
 }
@@ -43,7 +45,8 @@ pub(crate) fn read(sources: &Sources, outside: &mut Outside) -> Result<Whole, Ve
     let file = File::read(&Spanned::new(0..0, DeValue::Table(tree)), &cx);
     let mut problems = cx.wrong_values.take();
     match file {
-        Ok(file) => Ok(Whole { file, filled, problems }),
+        Ok(_) if problems.len() >= MOST_PROBLEMS => Err(problems),
+        Ok(file) => Ok(Whole { file, filled, names: cx.names.take(), problems }),
         Err(problem) => {
             problems.push(problem);
             Err(problems)

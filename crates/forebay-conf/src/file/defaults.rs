@@ -23,6 +23,10 @@ pub(crate) const ANSWERS: [(&str, Option<&str>); 10] = [
     ("redirect", Some("to")),
 ];
 
+/// Keys of a route that are tables, or `false`.
+pub(crate) const SWITCHES: [&str; 7] =
+    ["challenge", "log", "maintenance", "compress", "replace", "ssi", "cache"];
+
 /// Keys of a site that `[defaults]` may have.
 pub(crate) const SITE_KEYS: [&str; 12] = [
     "listen",
@@ -110,5 +114,28 @@ impl JsonSchema for Defaults {
             "additionalProperties": false,
             "properties": all,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemars::generate::SchemaSettings;
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn switches_are_the_keys_that_are_tables_or_booleans() {
+        let all = properties::<Route>(&mut SchemaSettings::draft2020_12().into_generator());
+        let may_be_boolean = |schema: &Value| {
+            let mut forms = schema["anyOf"].as_array().into_iter().flatten();
+            forms.any(|form| form["type"] == "boolean")
+        };
+        let mut found: Vec<_> =
+            all.iter().filter(|(_, schema)| may_be_boolean(schema)).map(|(key, _)| key).collect();
+        let mut expected = SWITCHES.to_vec();
+        found.sort();
+        expected.sort_unstable();
+        assert_eq!(found, expected);
     }
 }

@@ -20,13 +20,13 @@ const MOST_TRIED: usize = 1000;
 /// Tables of values by name, which texts may then name. A table with a wrong value is left out.
 pub(super) struct Maps;
 
-impl Form<BTreeMap<String, Arc<ValueMap>>> for Maps {
+impl Form<()> for Maps {
     fn schema(generator: &mut SchemaGenerator) -> Schema {
         let one = generator.subschema_for::<Described>();
         json_schema!({ "type": "object", "additionalProperties": one })
     }
 
-    fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<BTreeMap<String, Arc<ValueMap>>> {
+    fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<()> {
         let tables = node.get_ref().as_table().ok_or_else(|| wrong(node, "a map"))?;
         let (mut maps, mut problems) = (BTreeMap::new(), Vec::new());
         for (name, table) in tables {
@@ -37,11 +37,15 @@ impl Form<BTreeMap<String, Arc<ValueMap>>> for Maps {
             match value_map(name, table, cx) {
                 Ok(map) => drop(maps.insert(name.to_string(), Arc::new(map))),
                 Err(problem) if problem.is_about_form() => problems.push(problem),
-                Err(problem) => cx.wrong_values.borrow_mut().push(problem),
+                Err(problem) => {
+                    cx.wrong_values.borrow_mut().push(problem);
+                    // The texts that name it are no further problem.
+                    maps.insert(name.to_string(), Arc::default());
+                }
             }
         }
-        cx.names.borrow_mut().maps = maps.clone();
-        Problem::all(problems).map_or(Ok(maps), Err)
+        cx.names.borrow_mut().maps = maps;
+        Problem::all(problems).map_or(Ok(()), Err)
     }
 }
 

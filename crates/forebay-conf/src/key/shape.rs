@@ -295,7 +295,7 @@ pub(super) fn each_by<'n, 's: 'n, T, F: Form<T>>(
             Ok(value) => values.push(value),
             Err(problem) => problems.push(problem),
         }
-        if problems.len() == super::MOST_PROBLEMS {
+        if problems.len() == super::MOST_PROBLEMS || cx.has_enough() {
             break;
         }
     }

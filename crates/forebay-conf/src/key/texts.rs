@@ -55,14 +55,16 @@ impl Form for Template {
 /// The files of databases of countries and autonomous systems.
 pub(crate) struct Databases;
 
-impl Form<Arc<Geo>> for Databases {
+impl Form<()> for Databases {
     fn schema(generator: &mut SchemaGenerator) -> Schema {
         Many::<String>::schema(generator)
     }
 
-    fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<Arc<Geo>> {
+    fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<()> {
         /// The largest size of a database in bytes. Those of cities have about 120 MB.
         const MAX_SIZE: u64 = 512 * 1024 * 1024;
+        // If they cannot be read, the texts that name a country are no further problem.
+        cx.names.borrow_mut().geo = Geo::open(Vec::new()).ok().map(Arc::new);
         let paths: Vec<At<PathBuf>> = Many::<Placed<ExistingFile>>::read(node, cx)?;
         if paths.is_empty() {
             return Err(Problem::new(&node.span(), "this list is empty")
@@ -81,9 +83,8 @@ impl Form<Arc<Geo>> for Databases {
             Problem::new(&paths[number].span, message)
                 .help("it must be whole and in the MMDB format: download it again")
         })?;
-        let geo = Arc::new(opened);
-        cx.names.borrow_mut().geo = Some(geo.clone());
-        Ok(geo)
+        cx.names.borrow_mut().geo = Some(Arc::new(opened));
+        Ok(())
     }
 }
 

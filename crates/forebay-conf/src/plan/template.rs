@@ -245,7 +245,7 @@ impl Template {
 }
 
 /// A table [map.NAME]. It assigns a value to each text of `from`, like nginx's `map`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ValueMap {
     /// NAME of the table.
     pub name: String,

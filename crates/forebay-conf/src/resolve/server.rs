@@ -13,7 +13,11 @@ use crate::key::paths::{directory, path};
 use crate::plan::{CacheDisk, HostPattern, Listen, Server, SocketAccess};
 
 /// Checks `[server]` and adds the defaults.
-pub(super) fn server(context: &Context<'_>, typed: &file::Server) -> Resolution<Server> {
+pub(super) fn server(
+    context: &Context<'_>,
+    typed: &file::Server,
+    is_exported: bool,
+) -> Resolution<Server> {
     let default = Server::default();
     let admin = typed.admin.as_ref().map(|at| admin(context, at)).transpose()?;
     let admin_access = admin_access(typed, admin.as_ref())?;
@@ -25,7 +29,7 @@ pub(super) fn server(context: &Context<'_>, typed: &file::Server) -> Resolution<
         admin_hosts: admin_hosts(typed)?,
         admin_token: admin_token(typed)?,
         timing: typed.timing.as_ref().is_some_and(|at| at.value),
-        route_metrics: route_metrics(typed)?,
+        route_metrics: route_metrics(typed, is_exported)?,
         timeouts: typed.timeouts.clone(),
         limits: typed.limits.clone(),
         user: name(&typed.user)?,
@@ -132,11 +136,11 @@ fn admin_hosts(typed: &file::Server) -> Resolution<Vec<String>> {
     at.items().iter().map(name).collect()
 }
 
-/// Returns the value of `route_metrics`. If it is true without `admin`, returns an error, because
-/// only the pages of `admin` show the counters of routes.
-fn route_metrics(typed: &file::Server) -> Resolution<bool> {
+/// Returns the value of `route_metrics`. If it is true, the pages of `admin` must show the counters of
+/// routes, or a collector must get them.
+fn route_metrics(typed: &file::Server, is_exported: bool) -> Resolution<bool> {
     let Some(at) = typed.route_metrics.as_ref().filter(|at| at.value) else { return Ok(false) };
-    if typed.admin.is_none() {
+    if typed.admin.is_none() && !is_exported {
         let help = "set the address for /metrics: admin = \"127.0.0.1:9100\"";
         return Err(no_effect(&at.span, "route_metrics", "without `admin`", help));
     }
