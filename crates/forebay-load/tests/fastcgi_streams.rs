@@ -81,24 +81,29 @@ fn over(server: &Server, streams: usize, n: u64) -> Spec {
 
 #[test]
 fn replies_in_another_order_and_interleaved_complete_their_requests() {
-    let server = Server::start(|peer| {
-        loop {
-            // The application answers only when it has four requests.
-            let ids: Vec<u16> = (0..4).map_while(|_| request(peer)).collect();
-            let last_first = || ids.iter().rev();
-            let heads = last_first().map(|id| record(STDOUT, *id, &HELLO[..9]));
-            let bodies = ids.iter().map(|id| record(STDOUT, *id, &HELLO[9..]));
-            let ends = last_first().map(|id| end(*id, 0));
-            let bytes: Vec<u8> = heads.chain(bodies).chain(ends).flatten().collect();
-            if ids.len() < 4 || !peer.send_all(&bytes) {
-                return;
+    let answers_together = |count: usize| {
+        Server::start(move |peer| {
+            loop {
+                // The application answers only when it has as many requests.
+                let ids: Vec<u16> = (0..count).map_while(|_| request(peer)).collect();
+                let last_first = || ids.iter().rev();
+                let heads = last_first().map(|id| record(STDOUT, *id, &HELLO[..9]));
+                let bodies = ids.iter().map(|id| record(STDOUT, *id, &HELLO[9..]));
+                let ends = last_first().map(|id| end(*id, 0));
+                let bytes: Vec<u8> = heads.chain(bodies).chain(ends).flatten().collect();
+                if ids.len() < count || !peer.send_all(&bytes) {
+                    return;
+                }
             }
-        }
-    });
+        })
+    };
+    let server = answers_together(4);
     let outcome = load_without_failure(&over(&server, 4, 400), 400);
     // The first connection only asks for FCGI_MPXS_CONNS.
     assert_eq!((outcome.bytes.body, server.connections()), (2000, 2));
-    let spec = Spec { connections: 3, threads: 2, ..over(&server, 4, 1200) };
+    // Of the last four requests, each connection may send some.
+    let single = answers_together(1);
+    let spec = Spec { connections: 3, threads: 2, ..over(&single, 4, 1200) };
     load_without_failure(&spec, 1200);
     let rate = Some(Rate { per_second: 20_000.0, arrivals: Arrivals::Even });
     load_without_failure(&Spec { rate, ..over(&server, 4, 400) }, 400);
