@@ -12,10 +12,12 @@ use crate::support::{command, serve_command};
 const SITE: &str = include_str!("../../../../examples/applications/site.toml");
 
 /// The expected answers of each application.
-const ROWS: [crate::harness::Row; 18] = [
+const ROWS: [crate::harness::Row; 20] = [
     row("/dokuwiki/", 200, "DokuWiki"),
     row("/dokuwiki/doku.php?id=start&do=login", 200, "Username"),
     row("/dokuwiki/lib/exe/css.php", 200, "body"),
+    row("/dokuwiki/inc/init.php", 403, ""),
+    row("/dokuwiki/vendor/autoload.php", 403, ""),
     row("/adminer/", 200, "Login - Adminer"),
     row("/adminer/static/default.css", 403, ""),
     row("/cgit/", 200, "mill"),
