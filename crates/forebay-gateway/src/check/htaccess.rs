@@ -3,7 +3,6 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use forebay_conf::{Action, App, AppKind, Finding, PathPattern, Plan, Route, Site, files};
@@ -111,7 +110,7 @@ fn is_reached(site: &Site, index: usize, root: &Path, file: &Path) -> bool {
 }
 
 fn finding((site, at): (usize, usize), route: &Route, files: &[PathBuf]) -> Option<Finding> {
-    let restricting = files.iter().find_map(|file| Some((file, restriction(file)?.number)));
+    let restricting = files.iter().find_map(|file| Some((file, restriction(file)?)));
     let first = restricting.as_ref().map(|(file, _)| *file).or_else(|| files.first())?;
     let first = first.display();
     let more = match files.len() - 1 {
@@ -120,12 +119,14 @@ fn finding((site, at): (usize, usize), route: &Route, files: &[PathBuf]) -> Opti
         more => format!("; there are {more} more such files"),
     };
     let message = match restricting {
-        Some((_, line)) if route.heeds_htaccess() => format!(
-            "line {line} of {first} restricts access for Apache: what it protects gets 403{more}"
-        ),
-        Some((_, line)) => format!(
-            "WARNING: line {line} of {first} restricts access for Apache, and Forebay ignores it{more}"
-        ),
+        Some((_, line)) => {
+            let (number, effect) = (line.number, line.effect());
+            if route.heeds_htaccess() {
+                format!("line {number} of {first} {effect}: what it protects gets 403{more}")
+            } else {
+                format!("WARNING: line {number} of {first} {effect}, and Forebay ignores it{more}")
+            }
+        }
         None => format!("{first} has settings of Apache, and Forebay ignores it{more}"),
     };
     let key = match &route.action {
@@ -144,9 +145,7 @@ fn finding((site, at): (usize, usize), route: &Route, files: &[PathBuf]) -> Opti
 
 /// Returns the first line that restricts access. Returns `None` if the file cannot be read.
 fn restriction(file: &Path) -> Option<Line> {
-    let mut text = Vec::new();
-    files::open_file(file).ok()?.take(Htaccess::LONGEST).read_to_end(&mut text).ok()?;
-    Htaccess::parse(&String::from_utf8_lossy(&text)).first_restriction().cloned()
+    Htaccess::read(files::open_file(file).ok()?).ok()?.first_restriction().cloned()
 }
 
 #[cfg(test)]

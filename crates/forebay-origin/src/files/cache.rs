@@ -155,6 +155,8 @@ pub struct Cache {
     kept: Cell<usize>,
     /// `None` if `.htaccess` files are ignored.
     htaccess: Option<HtaccessFiles>,
+    /// The beginnings of the URL paths of the files.
+    mounts: Vec<Vec<u8>>,
 }
 
 /// `.htaccess` files by the path of their directory.
@@ -175,6 +177,7 @@ impl Cache {
             entries: RefCell::default(),
             kept: Cell::new(0),
             htaccess: None,
+            mounts: vec![b"/".to_vec()],
         }
     }
 
@@ -200,6 +203,12 @@ impl Cache {
     /// Returns this cache, which looks for `.htaccess` files if `asks` is true.
     pub fn with_htaccess(self, asks: bool) -> Self {
         Self { htaccess: asks.then(RefCell::default), ..self }
+    }
+
+    /// Returns this cache for files whose URL paths may also begin with these texts.
+    pub fn with_mounts(mut self, mounts: impl Iterator<Item = Vec<u8>>) -> Self {
+        self.mounts.extend(mounts);
+        self
     }
 
     /// Looks again if an `.htaccess` file protects the file. The source of a script is never sent.
@@ -229,7 +238,7 @@ impl Cache {
         let starts = memchr::memchr_iter(b'/', path).map(|slash| slash + 1);
         for start in [0].into_iter().chain(starts) {
             match self.read_htaccess(known, &path[..start]) {
-                Ok(Some(htaccess)) => verdict.hear(&htaccess, path, start),
+                Ok(Some(htaccess)) => verdict.hear(&htaccess, path, start, &self.mounts),
                 Ok(None) => {}
                 Err(error) => {
                     let error = fault(&error).message;
@@ -238,9 +247,10 @@ impl Cache {
             }
         }
         let (start, line) = verdict.denial(is_listing)?;
-        let (number, text, source) = (line.number, line.text, shown(start));
+        let (number, effect, source) = (line.number, line.effect(), shown(start));
+        let text = line.text;
         Some(format!(
-            "line {number} of {source} restricts access for Apache: {text:?} (\"forebay import \
+            "line {number} of {source} {effect}: {text:?} (\"forebay import \
              apache\" translates it; `htaccess = \"ignore\"` of `files` sends the file)"
         ))
     }
@@ -269,9 +279,7 @@ impl Cache {
         {
             return Ok(Some(htaccess.clone()));
         }
-        let mut text = Vec::new();
-        file.take(Htaccess::LONGEST).read_to_end(&mut text)?;
-        let htaccess = Rc::new(Htaccess::parse(&String::from_utf8_lossy(&text)));
+        let htaccess = Rc::new(Htaccess::read(file)?);
         let mut known = known.borrow_mut();
         if known.len() >= MOST_HTACCESS {
             known.clear();

@@ -1,11 +1,56 @@
 //! What the `.htaccess` files of Apache say about who may read a file.
 //!
 //! Forebay does not apply such files, but it must not send what they protect. So this module
-//! answers one question: may everybody read the file? Rules that only shut out some visitors, such
-//! as a list of addresses, protect nothing. What depends on the request (`RewriteCond`, `<If>`) is
-//! left out.
+//! answers one question: may everybody read the file? A rule that shuts out some visitors, such as a
+//! list of addresses, keeps all visitors from it. So does a line that cannot be understood. What
+//! depends on the request (`RewriteCond`, `<If>`) is left out.
+
+use std::collections::HashSet;
+use std::io::{self, Read};
+use std::sync::LazyLock;
 
 use forebay_conf::Regex;
+
+/// Directives that restrict nothing by themselves, in lower case.
+static HARMLESS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
+    "acceptpathinfo action addalt addaltbyencoding addaltbytype addcharset adddefaultcharset \
+     adddescription addencoding addhandler addicon addiconbyencoding addiconbytype \
+     addinputfilter addlanguage addoutputfilter addoutputfilterbytype addtype anonymous \
+     anonymous_logemail anonymous_mustgiveemail anonymous_nouserid anonymous_verifyemail \
+     authbasicauthoritative authbasicfake authbasicprovider authbasicusedigestalgorithm \
+     authdigestalgorithm authdigestdomain authdigestnccheck authdigestnoncelifetime \
+     authdigestprovider authdigestqop authgroupfile authldapauthorizeprefix \
+     authldapbindauthoritative authldapbinddn authldapbindpassword authldapcompareasuser \
+     authldapcomparednonserver authldapdereferencealiases authldapgroupattribute \
+     authldapgroupattributeisdn authldapinitialbindasuser authldapinitialbindpattern \
+     authldapmaxsubgroupdepth authldapremoteuserattribute authldapremoteuserisdn \
+     authldapsearchasuser authldapsubgroupattribute authldapsubgroupclass authname authtype \
+     authuserfile authzsendforbiddenonfailure browsermatch browsermatchnocase cgipassauth \
+     charsetdefault charsetsourceenc checkbasenamematch checkcaseonly checkspelling \
+     cookiedomain cookieexpires cookiehttponly cookiename cookiesamesite cookiesecure \
+     cookietracking defaulticon defaultlanguage defaulttype directoryindex directoryslash \
+     enablemmap enablesendfile errordocument expiresactive expiresbytype expiresdefault \
+     fallbackresource fileetag filterchain filterdeclare filterprotocol filterprovider \
+     forcelanguagepriority forcetype header headername indexheadinsert indexignore \
+     indexignorereset indexoptions indexorderdefault indexstylesheet languagepriority \
+     limitrequestbody metafiles multiviewsmatch passenv perladdvar perlhandler perloptions \
+     perlresponsehandler perlsendheader perlsetenv perlsetinputfilter perlsetoutputfilter \
+     perlsetupenv perlsetvar readmename redirect redirectmatch redirectpermanent redirecttemp \
+     removecharset removeencoding removehandler removeinputfilter removelanguage \
+     removeoutputfilter removetype requestheader rewritebase rewritecond rewriteengine \
+     rewriteoptions rewriterule serversignature session sessioncookiename sessioncookiename2 \
+     sessioncookieremove sessionenv sessionexclude sessionexpiryupdateinterval sessionheader \
+     sessioninclude sessionmaxage setenv setenvif setenvifexpr setenvifnocase sethandler \
+     setinputfilter setoutputfilter ssierrormsg ssietag ssilastmodified ssilegacyexprparser \
+     ssitimeformat ssiundefinedecho ssloptions sslverifydepth substitute unsetenv \
+     wsgiscriptreloading xbithack xsendfile"
+        .split_whitespace()
+        .collect()
+});
+
+/// The beginnings of the names of such directives of modules that are not Apache's own.
+const HARMLESS_BEGINNINGS: [&str; 6] =
+    ["modpagespeed", "passenger", "php_flag", "php_value", "secfilterengine", "suphp_"];
 
 /// The part of an `.htaccess` file that restricts access.
 #[derive(Default)]
@@ -15,6 +60,8 @@ pub struct Htaccess {
     rewrites: Vec<Pattern>,
     redirects: Vec<Pattern>,
     no_listing: Option<Line>,
+    /// The first line that could not be understood. For such a line, Apache answers 500.
+    unclear: Option<Line>,
 }
 
 /// A line of an `.htaccess` file.
@@ -24,6 +71,19 @@ pub struct Line {
     pub number: usize,
     /// The line without white space around it.
     pub text: String,
+    /// True if the line could not be understood.
+    pub is_unclear: bool,
+}
+
+impl Line {
+    /// Says what the line does.
+    pub fn effect(&self) -> &'static str {
+        if self.is_unclear {
+            "is not understood, and may restrict access for Apache"
+        } else {
+            "restricts access for Apache"
+        }
+    }
 }
 
 /// The access rules of a directory or of the files with certain names.
@@ -31,10 +91,14 @@ pub struct Line {
 struct Group {
     /// `None`: all files.
     names: Option<Regex>,
+    /// The names are more than those of the section, which must not let visitors in.
+    is_wider: bool,
     /// `Order allow,deny`; otherwise `Order deny,allow`.
     denies_last: bool,
     allows_all: bool,
-    denies_all: bool,
+    denies_any: bool,
+    /// A condition excludes visitors where Apache permits no such condition.
+    is_wrong: bool,
     names_hosts: bool,
     /// Open containers of `Require`, the outermost one first. Each has its kind, and for each
     /// condition whether it lets everybody in.
@@ -62,6 +126,8 @@ struct Pattern {
 enum Section {
     /// A section whose lines count as those around it.
     Plain,
+    /// A section for a module that Apache may lack. It may have directives that are not known.
+    Module,
     /// A section that does not apply.
     Skipped,
     /// `<Files>`, with the number of its group.
@@ -71,40 +137,70 @@ enum Section {
 }
 
 impl Htaccess {
-    /// The part of a file that is read, in bytes.
-    pub const LONGEST: u64 = 1 << 20;
+    /// The length of the longest file that is understood, in bytes.
+    const LONGEST: u64 = 1 << 20;
 
-    /// Reads the text of a file. Ignores what it does not understand.
+    /// Reads a file.
+    pub fn read(file: impl Read) -> io::Result<Self> {
+        let mut text = Vec::new();
+        let length = file.take(Self::LONGEST + 1).read_to_end(&mut text)?;
+        let mut file = Self::parse(&String::from_utf8_lossy(&text));
+        if length as u64 > Self::LONGEST {
+            let text = format!("the file is longer than {} bytes", Self::LONGEST);
+            file.not_understood(Line { number: 1, text, is_unclear: true });
+        }
+        Ok(file)
+    }
+
+    /// Reads the text of a file.
     pub fn parse(text: &str) -> Self {
         let mut file = Self { groups: vec![Group::default()], ..Self::default() };
         let mut sections = Vec::new();
         // A directory above may have turned the rewriting on.
         let (mut rewrites, mut is_conditional) = (true, false);
-        for line in lines(text) {
+        let lines = lines(text);
+        let last = lines.last().cloned();
+        for line in lines {
             let words = words(&line.text);
             let Some((first, rest)) = words.split_first() else { continue };
             let name = first.to_ascii_lowercase();
             if name.starts_with("</") {
-                if let Some(Section::Requires) = sections.pop() {
-                    file.groups[group_of(&sections)].end_container();
+                match sections.pop() {
+                    Some(Section::Requires) => {
+                        file.groups[group_of(&sections)].end_container(line);
+                    }
+                    Some(_) => {}
+                    None => file.not_understood(line),
                 }
             } else if let Some(section) = name.strip_prefix('<') {
                 let section = file.begin(section, rest, group_of(&sections));
-                sections.push(section);
+                let is_skipped = sections.iter().any(|outer| matches!(outer, Section::Skipped));
+                if section.is_none() && !is_skipped {
+                    file.not_understood(line);
+                }
+                sections.push(section.unwrap_or(Section::Skipped));
             } else if !sections.iter().any(|section| matches!(section, Section::Skipped)) {
                 match (name.as_str(), rest) {
                     ("rewriteengine", [on, ..]) => rewrites = !on.eq_ignore_ascii_case("off"),
                     ("rewritecond", _) => is_conditional = true,
                     ("rewriterule", [pattern, to, flags @ ..]) => {
                         if !std::mem::take(&mut is_conditional) {
-                            file.rewrites.extend(rewrite(pattern, to, &flags.concat(), line));
+                            match rewrite(pattern, to, &flags.concat(), line.clone()) {
+                                Ok(rule) => file.rewrites.extend(rule),
+                                Err(_) => file.not_understood(line),
+                            }
                         }
                     }
-                    ("redirect", [status, to, ..]) if refuses(status) => {
-                        file.redirects.extend(Pattern::new(&format!("^{}", escape(to)), line));
-                    }
-                    ("redirectmatch", [status, pattern, ..]) if refuses(status) => {
-                        file.redirects.extend(Pattern::new(pattern, line));
+                    ("redirect" | "redirectmatch", [status, rest @ ..]) if refuses(status) => {
+                        let pattern = match rest {
+                            [to, ..] if name == "redirect" => format!("^{}", escape(to)),
+                            [pattern, ..] => wider(pattern),
+                            [] => String::new(),
+                        };
+                        match Pattern::new(&pattern, line.clone()) {
+                            Ok(pattern) => file.redirects.push(pattern),
+                            Err(_) => file.not_understood(line),
+                        }
                     }
                     ("options", _) => {
                         let off = |word: &String| {
@@ -113,9 +209,21 @@ impl Htaccess {
                         };
                         file.no_listing = rest.iter().any(off).then_some(line);
                     }
-                    (name, _) => file.groups[group_of(&sections)].add(name, rest, line),
+                    (name, _) => {
+                        let is_known =
+                            file.groups[group_of(&sections)].add(name, rest, line.clone())
+                                || HARMLESS.contains(name)
+                                || HARMLESS_BEGINNINGS.iter().any(|begin| name.starts_with(begin))
+                                || sections.iter().any(|outer| matches!(outer, Section::Module));
+                        if !is_known {
+                            file.not_understood(line);
+                        }
+                    }
                 }
             }
+        }
+        if let (false, Some(last)) = (sections.is_empty(), last) {
+            file.not_understood(last);
         }
         if !rewrites {
             file.rewrites.clear();
@@ -128,10 +236,16 @@ impl Htaccess {
         let groups = self.groups.iter().filter(|group| group.is_open() == Some(false));
         let patterns = self.rewrites.iter().chain(&self.redirects).filter(|rule| rule.refuses);
         let lines = groups.filter_map(|group| group.restricting.as_ref());
-        lines.chain(patterns.map(|rule| &rule.line)).min_by_key(|line| line.number)
+        let lines = lines.chain(patterns.map(|rule| &rule.line)).chain(&self.unclear);
+        lines.min_by_key(|line| line.number)
     }
 
-    fn begin(&mut self, section: &str, rest: &[String], group: usize) -> Section {
+    fn not_understood(&mut self, line: Line) {
+        self.unclear.get_or_insert(Line { is_unclear: true, ..line });
+    }
+
+    /// Returns `None` for a section that is not understood.
+    fn begin(&mut self, section: &str, rest: &[String], group: usize) -> Option<Section> {
         let has = |methods: &[String]| {
             methods
                 .iter()
@@ -139,10 +253,17 @@ impl Htaccess {
         };
         let names = match (section, rest) {
             // Without these modules, Apache would not refuse anything.
-            ("ifmodule", [module, ..]) => return Section::when(!module.starts_with('!')),
-            ("ifversion", [sign, ..]) => return Section::when(!sign.starts_with('<')),
-            ("limit", methods) => return Section::when(has(methods)),
-            ("limitexcept", methods) => return Section::when(!has(methods)),
+            ("ifmodule", [module, ..]) if module.starts_with('!') => return Some(Section::Skipped),
+            ("ifmodule", [module, ..]) => {
+                let is_about_access = ["auth", "access"].iter().any(|part| module.contains(part));
+                return Some(if is_about_access { Section::Plain } else { Section::Module });
+            }
+            ("ifversion", [sign, ..]) => return Some(Section::when(!sign.starts_with('<'))),
+            ("limit", methods) => return Some(Section::when(has(methods))),
+            ("limitexcept", methods) => return Some(Section::when(!has(methods))),
+            ("if" | "elseif" | "else" | "ifdefine" | "iffile" | "ifdirective" | "ifsection", _) => {
+                return Some(Section::Skipped);
+            }
             ("requireany" | "requireall" | "requirenone", _) => {
                 self.groups[group].requires.push((
                     match section {
@@ -152,16 +273,18 @@ impl Htaccess {
                     },
                     Vec::new(),
                 ));
-                return Section::Requires;
+                return Some(Section::Requires);
             }
             ("files", [tilde, pattern, ..]) if tilde == "~" => pattern.clone(),
             ("files", [name, ..]) => format!("^(?:{})$", glob(name)),
             ("filesmatch", [pattern, ..]) => pattern.clone(),
-            _ => return Section::Skipped,
+            _ => return None,
         };
-        let Ok(names) = Regex::new(&names, false) else { return Section::Skipped };
-        self.groups.push(Group { names: Some(names), ..Group::default() });
-        Section::Files(self.groups.len() - 1)
+        let exact = Regex::new(&names, false);
+        let is_wider = exact.is_err();
+        let names = exact.or_else(|_| Regex::new(&wider(&names), false)).ok()?;
+        self.groups.push(Group { names: Some(names), is_wider, ..Group::default() });
+        Some(Section::Files(self.groups.len() - 1))
     }
 }
 
@@ -180,7 +303,8 @@ fn group_of(sections: &[Section]) -> usize {
 }
 
 impl Group {
-    fn add(&mut self, name: &str, rest: &[String], line: Line) {
+    /// Adds an access rule. Returns false if the line is none.
+    fn add(&mut self, name: &str, rest: &[String], line: Line) -> bool {
         let has = |word: &str| rest.iter().any(|found| found.eq_ignore_ascii_case(word));
         match name {
             "order" => {
@@ -190,57 +314,64 @@ impl Group {
             }
             "allow" => (self.names_hosts, self.allows_all) = (true, self.allows_all || has("all")),
             "deny" => {
-                (self.names_hosts, self.denies_all) = (true, self.denies_all || has("all"));
+                (self.names_hosts, self.denies_any) = (true, true);
                 self.restrict(line);
             }
             "satisfy" => self.satisfies_any = has("any"),
-            "require" if has("not") => {}
             "require" => {
-                let is_open = has("all") && has("granted");
+                let is_open = has("all") && has("granted") && !has("not");
                 if self.requires.is_empty() {
                     self.requires.push((Container::Any, Vec::new()));
                 }
-                if let Some((_, conditions)) = self.requires.last_mut() {
+                if let Some((container, conditions)) = self.requires.last_mut() {
                     conditions.push(is_open);
+                    self.is_wrong |= has("not") && *container != Container::All;
                 }
                 if !is_open {
                     self.restrict(line);
                 }
             }
-            _ => {}
+            _ => return false,
         }
+        true
     }
 
     fn restrict(&mut self, line: Line) {
         self.restricting = Some(line);
     }
 
-    fn end_container(&mut self) {
+    fn end_container(&mut self, line: Line) {
         let Some((container, conditions)) = self.requires.pop() else { return };
+        if conditions.is_empty() {
+            return;
+        }
         let is_open = match container {
             // It shuts some visitors out, and lets nobody in.
-            Container::None => return,
-            _ if conditions.is_empty() => return,
+            Container::None => false,
             Container::Any => conditions.contains(&true),
             Container::All => !conditions.contains(&false),
         };
         if self.requires.is_empty() {
             self.requires.push((Container::Any, Vec::new()));
         }
-        if let Some((_, outer)) = self.requires.last_mut() {
-            outer.push(is_open);
+        if let Some((outer, conditions)) = self.requires.last_mut() {
+            conditions.push(is_open);
+            self.is_wrong |= container == Container::None && *outer != Container::All;
+        }
+        if container == Container::None {
+            self.restrict(line);
         }
     }
 
     /// Returns whether everybody may read the files. `None`: the rules say nothing about it.
     fn is_open(&self) -> Option<bool> {
         let hosts = self.names_hosts.then_some(if self.denies_last {
-            self.allows_all && !self.denies_all
+            self.allows_all && !self.denies_any
         } else {
-            self.allows_all || !self.denies_all
+            self.allows_all || !self.denies_any
         });
         let requires = self.requires.first().filter(|(_, conditions)| !conditions.is_empty());
-        let requires = requires.map(|(_, conditions)| conditions.contains(&true));
+        let requires = requires.map(|(_, conditions)| conditions.contains(&true) && !self.is_wrong);
         match (hosts, requires) {
             (Some(hosts), Some(requires)) if self.satisfies_any => Some(hosts || requires),
             (Some(hosts), Some(requires)) => Some(hosts && requires),
@@ -250,12 +381,13 @@ impl Group {
 }
 
 impl Pattern {
-    fn new(pattern: &str, line: Line) -> Option<Self> {
-        Some(Self { regex: Regex::new(pattern, false).ok()?, refuses: true, line })
+    fn new(pattern: &str, line: Line) -> Result<Self, String> {
+        Ok(Self { regex: Regex::new(pattern, false)?, refuses: true, line })
     }
 }
 
-fn rewrite(pattern: &str, to: &str, flags: &str, line: Line) -> Option<Pattern> {
+/// Returns the pattern of a `RewriteRule` if it refuses requests or ends the rewriting.
+fn rewrite(pattern: &str, to: &str, flags: &str, line: Line) -> Result<Option<Pattern>, String> {
     let flags = flags.trim_matches(['[', ']']).to_ascii_lowercase();
     let flags: Vec<&str> = flags.split(',').map(str::trim).collect();
     let refuses = flags.iter().any(|flag| match flag.split_once('=') {
@@ -264,15 +396,66 @@ fn rewrite(pattern: &str, to: &str, flags: &str, line: Line) -> Option<Pattern> 
     });
     let ends = flags.iter().any(|flag| matches!(*flag, "l" | "last" | "end"));
     if !refuses && (to != "-" || !ends) {
-        return None;
+        return Ok(None);
     }
     let ignores_case = flags.iter().any(|flag| matches!(*flag, "nc" | "nocase"));
     let (is_negated, pattern) = match pattern.strip_prefix('!') {
         Some(pattern) => (true, pattern),
         None => (false, pattern),
     };
-    let regex = Regex::new(pattern, ignores_case).ok()?;
-    Some(Pattern { regex: if is_negated { regex.negated() } else { regex }, refuses, line })
+    let regex = match Regex::new(pattern, ignores_case) {
+        Err(_) if !refuses => return Ok(None),
+        Err(_) if !is_negated => Regex::new(&wider(pattern), ignores_case)?,
+        regex => regex?,
+    };
+    let regex = if is_negated { regex.negated() } else { regex };
+    Ok(Some(Pattern { regex, refuses, line }))
+}
+
+/// Matches what `(?!well-known)` lets through, for the many files that protect `\.(?!well-known)`.
+const NOT_WELL_KNOWN: &str = "(?:$|[^w]|w(?:$|[^e]|e(?:$|[^l]|l(?:$|[^l]|l(?:$|[^-])))))";
+
+/// Returns a pattern without its look-around, which [`Regex`] does not have. So the pattern also
+/// matches what the look-around excludes.
+fn wider(pattern: &str) -> String {
+    let (mut wide, mut rest) = (String::new(), pattern);
+    while let Some(c) = rest.chars().next() {
+        if ["(?!", "(?=", "(?<!", "(?<="].iter().any(|look| rest.starts_with(look)) {
+            let (look, after) = rest.split_at(group_length(rest));
+            if look == "(?!well-known)"
+                && (after.is_empty() || [".*", "|", ")"].iter().any(|end| after.starts_with(end)))
+            {
+                wide.push_str(NOT_WELL_KNOWN);
+            }
+            rest = after;
+            continue;
+        }
+        let length =
+            c.len_utf8() + usize::from(c == '\\' && rest[1..].starts_with(|c: char| c.is_ascii()));
+        wide.push_str(&rest[..length]);
+        rest = &rest[length..];
+    }
+    wide
+}
+
+/// Returns the length of the group with which a pattern begins.
+fn group_length(pattern: &str) -> usize {
+    let (mut depth, mut is_escaped, mut is_class) = (0, false, false);
+    for (at, byte) in pattern.bytes().enumerate() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = true,
+            b'[' => is_class = true,
+            b']' => is_class = false,
+            b'(' if !is_class => depth += 1,
+            b')' if !is_class => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return at + 1;
+        }
+    }
+    pattern.len()
 }
 
 /// Returns true for a status that refuses a request.
@@ -290,6 +473,7 @@ pub struct Verdict {
     rewrite: Option<Source>,
     redirect: Option<Source>,
     listing: Option<Source>,
+    unclear: Option<Source>,
 }
 
 /// The length of the path from the root to the directory of an `.htaccess` file, and a line of the
@@ -298,8 +482,9 @@ type Source = (usize, Line);
 
 impl Verdict {
     /// Adds an `.htaccess` file. `path` is the path of the wanted file below the root. The first
-    /// `start` bytes of it are the directory of the `.htaccess` file.
-    pub fn hear(&mut self, htaccess: &Htaccess, path: &[u8], start: usize) {
+    /// `start` bytes of it are the directory of the `.htaccess` file. `mounts` are the URL paths of
+    /// the root.
+    pub fn hear(&mut self, htaccess: &Htaccess, path: &[u8], start: usize, mounts: &[Vec<u8>]) {
         let source = |line: &Line| (start, line.clone());
         let name = path.rsplit(|&b| b == b'/').next().unwrap_or(path);
         for group in &htaccess.groups {
@@ -307,18 +492,23 @@ impl Verdict {
             let said = Some((is_open, group.restricting.as_ref().map(source)));
             match &group.names {
                 None => self.directory = said,
-                Some(names) if names.is_match(name) => self.file = said,
+                Some(names) if names.is_match(name) && !(is_open && group.is_wider) => {
+                    self.file = said;
+                }
                 Some(_) => {}
             }
         }
-        let url = [b"/", path].concat();
-        let first = htaccess.redirects.iter().find(|rule| rule.regex.is_match(&url));
+        let redirects = |rule: &&Pattern| {
+            mounts.iter().any(|mount| rule.regex.is_match(&[mount, path].concat()))
+        };
+        let first = htaccess.redirects.iter().find(redirects);
         self.redirect = self.redirect.take().or_else(|| first.map(|rule| source(&rule.line)));
         if !htaccess.rewrites.is_empty() {
             let first = htaccess.rewrites.iter().find(|rule| rule.regex.is_match(&path[start..]));
             self.rewrite = first.filter(|rule| rule.refuses).map(|rule| source(&rule.line));
         }
         self.listing = htaccess.no_listing.as_ref().map(source).or(self.listing.take());
+        self.unclear = self.unclear.take().or_else(|| htaccess.unclear.as_ref().map(source));
     }
 
     /// Returns the line that keeps visitors from the file, or from the listing of a directory, and
@@ -328,7 +518,8 @@ impl Verdict {
             Some((false, source)) => source,
             _ => None,
         };
-        access.or(self.rewrite).or(self.redirect).or(self.listing.filter(|_| is_listing))
+        let listing = self.listing.filter(|_| is_listing);
+        self.unclear.or(access).or(self.rewrite).or(self.redirect).or(listing)
     }
 }
 
@@ -343,7 +534,7 @@ fn lines(text: &str) -> Vec<Line> {
         };
         match all.last_mut() {
             Some(last) if goes_on => last.text.push_str(part),
-            _ => all.push(Line { number: at + 1, text: part.trim().to_owned() }),
+            _ => all.push(Line { number: at + 1, text: part.trim().to_owned(), is_unclear: false }),
         }
         goes_on = continues;
     }
@@ -397,7 +588,9 @@ mod tests {
     fn denial(files: &[(&str, &str)], path: &str) -> Option<usize> {
         let mut verdict = Verdict::default();
         for (directory, text) in files {
-            verdict.hear(&Htaccess::parse(text), path.as_bytes(), directory.len());
+            let htaccess = Htaccess::read(text.as_bytes()).unwrap();
+            let mounts = [b"/".to_vec(), b"/p/".to_vec()];
+            verdict.hear(&htaccess, path.as_bytes(), directory.len(), &mounts);
         }
         verdict.denial(path.ends_with('/')).map(|(_, line)| line.number)
     }
@@ -410,7 +603,7 @@ mod tests {
             ("Order allow,deny", "a.txt", Some(1)),
             ("Order deny,allow\nDeny from all\nAllow from 127.0.0.1", "a.txt", Some(2)),
             ("Order deny,allow\nDeny from all\nAllow from all", "a.txt", None),
-            ("Order allow,deny\nAllow from all\nDeny from 192.0.2.1", "a.txt", None),
+            ("Order allow,deny\nAllow from all\nDeny from 192.0.2.1", "a.txt", Some(3)),
             ("AuthType Basic\nAuthName x\nAuthUserFile /x\nRequire valid-user", "a", Some(4)),
             ("Order deny,allow\nDeny from all\nRequire valid-user\nSatisfy any", "a", Some(3)),
             ("Allow from all\nRequire valid-user\nSatisfy any", "a", None),
@@ -419,7 +612,7 @@ mod tests {
             (
                 "<RequireAll>\nRequire all granted\nRequire not ip 192.0.2.1\n</RequireAll>",
                 "a.txt",
-                None,
+                Some(3),
             ),
             (
                 "<RequireAll>\nRequire all granted\nRequire valid-user\n</RequireAll>",
@@ -429,7 +622,7 @@ mod tests {
             (
                 "<RequireNone>\nRequire ip 192.0.2.1\n</RequireNone>\nRequire all granted",
                 "a.txt",
-                None,
+                Some(3),
             ),
             ("<Files \"config.inc\">\nRequire all denied\n</Files>", "a/config.inc", Some(2)),
             ("<Files config.inc>\nRequire all denied\n</Files>", "config_inc", None),
@@ -456,7 +649,35 @@ mod tests {
             ("Require all \\\n denied", "a", Some(1)),
             ("Options -Indexes", "a", None),
             ("Options -Indexes", "a/", Some(1)),
-            ("</Files>\n<Files\n<FilesMatch \"(\">\nDeny from all", "a", None),
+            ("Require all granted\nRequire not ip 192.0.2.1", "a", Some(2)),
+            ("Order deny,allow\nDeny from 192.0.2.1", "a", Some(2)),
+            ("Order deny,allow\nDeny from 192.0.2.1\nAllow from all", "a", None),
+            ("</Files>\nRequire all granted", "a", Some(1)),
+            ("<FilesMatch \"(\">\nRequire all granted\n</FilesMatch>", "a", Some(1)),
+            ("Require all granted\n<RequireAll>\nRequire all denied", "a", Some(3)),
+            ("\u{feff}Require all denied", "a", Some(1)),
+            ("# x\nRequre all denied", "a", Some(2)),
+            ("<IfModule mod_authz_core.c>\nRequre all denied\n</IfModule>", "a", Some(2)),
+            ("<IfModule mod_none.c>\nNoneEngine on\n</IfModule>", "a", None),
+            ("AddType text/x .x\nphp_value a b\nHeader set X y\nErrorDocument 403 /x", "a", None),
+            ("AuthMerging And", "a", Some(1)),
+            ("Redirect 403 /p/big/a.txt", "big/a.txt", Some(1)),
+            ("Redirect 403 /p/big/a.txt", "big/b.txt", None),
+            ("<Files a>\nRedirect 403\n</Files>", "a", Some(2)),
+            ("RedirectMatch 404 ^/(?!(ok|[)]))[a-z]+$", "no", Some(1)),
+            ("RewriteRule ^(?!ok)[a-z]+$ - [F]", "no", Some(1)),
+            ("RewriteRule ^(?!ok)[a-z]+$ - [F]", "no.css", None),
+            ("RewriteRule (^|/)\\.(?!well-known) - [F]", ".well-known/x", None),
+            ("RewriteRule (^|/)\\.(?!well-known) - [F]", "a/.git/x", Some(1)),
+            ("<FilesMatch ^(\\.(?!well-known).*|x)$>\nDeny from all\n</FilesMatch>", ".a", Some(2)),
+            (
+                "<FilesMatch ^(?!x)>\nRequire all granted\n</FilesMatch>\nDeny from all",
+                "x",
+                Some(4),
+            ),
+            ("RewriteRule ^(?!ok - [F]", "no", Some(1)),
+            ("RewriteRule ^(no - [F]", "no", Some(1)),
+            (&format!("{}\nRequire all denied", "# x\n".repeat(300_000)), "a", Some(1)),
         ] {
             assert_eq!(denial(&[("", text)], path), expected, "{text}: {path}");
             let has_restriction = Htaccess::parse(text).first_restriction().is_some();

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::rc::Rc;
 
-use forebay_conf::{self as conf, Action, Listing, Site};
+use forebay_conf::{self as conf, Action, Listing, PathPattern, Site};
 use forebay_net::fault::{Decline, Fault};
 use forebay_net::head::Request;
 use forebay_server::decide::{IndexFinder, IndexPath, kept_from_scripts};
@@ -78,7 +78,12 @@ impl FileResolver {
         let Action::Files(files) = &route.action else { return None };
         let kept_from = kept_from.iter().map(|&below| RouteId::of(site, below)).collect();
         let files = conf::Files { ignores_htaccess: !route.heeds_htaccess(), ..files.clone() };
-        Some(Self { kept_from, ..Self::new(files, route.passes_on(), scripts.clone()) })
+        let resolver = Self::new(files, route.passes_on(), scripts.clone());
+        let mounts = route.matcher.paths.iter().filter_map(|path| match path {
+            PathPattern::Prefix(start) => Some(start.as_bytes().to_vec()),
+            PathPattern::Exact(_) => None,
+        });
+        Some(Self { kept_from, cache: resolver.cache.with_mounts(mounts), ..resolver })
     }
 
     /// What answers `request`. The fault of a script, whose source is never sent, leaves it to the
