@@ -26,7 +26,9 @@ use forebay_origin::access::{challenges, check_signed_url, is_open_to, permits_m
 use forebay_origin::files::FileResolver;
 use forebay_origin::rules::{facts, rules_beside};
 use forebay_server::decide::{Admission, Declined, Lead, Step, Walk, only_internal};
+use forebay_server::dispatch::{BeforeGate, before_gate};
 use forebay_server::forwarded::find_client;
+use forebay_server::pages::Closed;
 use forebay_server::route::{index_sites, select_site};
 use forebay_wire::http1::RequestFraming;
 
@@ -53,15 +55,15 @@ pub fn find_answer(plan: &Plan, question: &Question<'_>) -> Result<Answer, Quest
     explained(plan, question, None).map(|explanation| explanation.answer)
 }
 
-/// The answer to a GET for this decoded path on the site, over TLS. `None` if no client can send
-/// such a path.
+/// The answer to a GET for this decoded path on the site, over TLS, while no route is closed.
+/// `None` if no client can send such a path.
 pub(crate) fn find_answer_on(plan: &Plan, site: &Site, path: &[u8]) -> Option<Answer> {
     let target = String::from_utf8(encode_path(path)).ok()?;
     let question = Question { url: &target, method: "GET", fields: &[], body: None };
     let url = Url::parse(&target).ok()?;
     let mut request = request(&question, &url, site.listen.first()?, plan).ok()?;
     request.https = true;
-    let mut text = Explanation::default();
+    let mut text = Explanation { ignores_maintenance: true, ..Explanation::default() };
     routes(plan, site, &mut request, &mut text).ok()?;
     Some(text.answer)
 }
@@ -132,6 +134,8 @@ pub(crate) struct Explanation {
     text: String,
     /// The answer, as far as it is known.
     pub(crate) answer: Answer,
+    /// True if closed routes count as open.
+    ignores_maintenance: bool,
 }
 
 impl Explanation {
@@ -241,6 +245,9 @@ fn routes(
             Step::Instead(rule) => rule_line(&site.routes[rule], &request.path, text),
             Step::Admit(Admission { at, is_asked, .. }) => {
                 (text.answer.route, current) = (Some(at), at);
+                if is_answered_before_gate(&site.routes[at], request, text) {
+                    return Ok(());
+                }
                 if !is_asked {
                     gate(&site.routes[at], request, text)?;
                 }
@@ -366,6 +373,24 @@ fn reply_fields(route: &Route, request: &Request, text: &mut Explanation) {
         line
     });
     text.list("reply", lines);
+}
+
+/// Appends what answers in place of the route, if something does.
+fn is_answered_before_gate(route: &Route, request: &Request, text: &mut Explanation) -> bool {
+    let settings = route.maintenance.as_ref().filter(|_| !text.ignores_maintenance);
+    let closed = settings.map(|settings| Closed::new(settings.clone()));
+    match before_gate(closed.as_ref(), route.cors.as_ref(), request, 0) {
+        Some(BeforeGate::Closed(_)) => {
+            text.item("answer", b"503, because the route is closed (`maintenance`)");
+            text.answer.decide(503);
+        }
+        Some(BeforeGate::Preflight(_)) => {
+            text.item("answer", b"204 to the preflight request (`cors`), without access rules");
+            text.answer.decide(204);
+        }
+        None => return false,
+    }
+    true
 }
 
 /// Appends the access rules of the route. Fails if these rules refuse the client.

@@ -2,8 +2,9 @@
 
 mod destination;
 
-use forebay_conf::OnAbort;
+use forebay_conf::{Cors, OnAbort};
 use forebay_net::fault::Fault;
+use forebay_net::head::Request;
 use forebay_net::limit::Limit;
 use forebay_net::request_fields::RequestFields;
 use forebay_net::timing;
@@ -11,6 +12,7 @@ use forebay_net::timing;
 use crate::body::Body;
 use crate::decide::{Admission, Step, Walk};
 use crate::exchange::{Exchange, Gate};
+use crate::pages::Closed;
 use crate::reply::{Reply, is_preflight};
 use crate::route::{Route, Site};
 use crate::stream::Stream;
@@ -166,6 +168,26 @@ fn client_left() -> Fault {
     Fault::client(499, "the client closed before it was answered")
 }
 
+/// What answers a request in place of its route, before the route's gate is asked.
+pub enum BeforeGate<'r> {
+    /// The page of the closed route, with status 503.
+    Closed(&'r Closed),
+    /// The answer to a preflight request, with status 204. Browsers send no password with it.
+    Preflight(&'r Cors),
+}
+
+/// Returns what answers in place of a route with these keys. `second` is the time, in seconds.
+pub fn before_gate<'r>(
+    closed: Option<&'r Closed>,
+    cors: Option<&'r Cors>,
+    request: &Request,
+    second: u64,
+) -> Option<BeforeGate<'r>> {
+    let closed = closed.filter(|closed| closed.is_for(request, second));
+    let preflight = || cors.filter(|_| is_preflight(request)).map(BeforeGate::Preflight);
+    closed.map(BeforeGate::Closed).or_else(preflight)
+}
+
 /// Admits a request to its route. Checks if the route is closed, answers preflight requests, and
 /// checks the gate and the body limit. Returns false if the request has been answered. Returns a
 /// fault if the request must be refused.
@@ -176,17 +198,17 @@ async fn admit(
     Admission { is_asked, leads, .. }: Admission,
 ) -> Result<bool, Fault> {
     prepare(exchange, route);
-    if let Some(closed) = &route.closed
-        && closed.is_for(&exchange.request, stream.thread().second())
-    {
-        return Box::pin(closed.answer(exchange)).await.map(|()| false);
-    }
-    // Answer before the gate, because browsers send no password with a preflight request.
-    if let Some(cors) = &route.cors
-        && is_preflight(&exchange.request)
-    {
-        let Exchange { request, reply, .. } = exchange;
-        return Box::pin(reply.answer_preflight(cors, request)).await.map(|()| false);
+    let second = stream.thread().second();
+    let (closed, cors) = (route.closed.as_deref(), route.cors.as_deref());
+    match before_gate(closed, cors, &exchange.request, second) {
+        Some(BeforeGate::Closed(closed)) => {
+            return Box::pin(closed.answer(exchange)).await.map(|()| false);
+        }
+        Some(BeforeGate::Preflight(cors)) => {
+            let Exchange { request, reply, .. } = exchange;
+            return Box::pin(reply.answer_preflight(cors, request)).await.map(|()| false);
+        }
+        None => {}
     }
     if let Some(gate) = route.gate.as_deref().filter(|_| !is_asked) {
         note_gate(stream, gate);

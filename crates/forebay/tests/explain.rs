@@ -686,3 +686,32 @@ fn the_variant_in_the_clients_language_is_named() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("3 tests hold"), "{output:?}");
 }
+
+#[test]
+fn closed_routes_and_preflight_requests_are_answered_as_serve_does() {
+    let folder = Folder::new();
+    folder.write("htdocs/index.html", "x");
+    folder.write("closed.html", "closed");
+    folder.write(
+        "site.toml",
+        "[[site]]\nlisten = \"127.0.0.1:8080\"\nexpect = [\"/m/index.html -> 503\", \
+         \"/later/index.html -> 200\", \"/c/index.html -> 200\", \"OPTIONS /c/index.html -> 405\"]\n\
+         [[site.route]]\npath = \"/m/*\"\nfiles = \"htdocs\"\nmaintenance = { page = \"closed.html\", \
+         except = \"192.0.2.1\" }\n\
+         [[site.route]]\npath = \"/later/*\"\nrewrite = \"/c/{rest}\"\n\
+         maintenance = { page = \"closed.html\", while_exists = \"closed\" }\n\
+         [[site.route]]\npath = \"/c/*\"\nrewrite = \"/{rest}\"\nfiles = \"htdocs\"\n\
+         cors = { origins = \"https://a.example\" }\n",
+    );
+    let url = "http://127.0.0.1:8080/c/index.html";
+    let asked = ["-H", "Origin: https://a.example", "-H", "Access-Control-Request-Method: GET"];
+    let preflight = [&[url, "-X", "OPTIONS"][..], &asked].concat();
+    let closed = "answer    503, because the route is closed (`maintenance`)";
+    let answered = "answer    204 to the preflight request (`cors`), without access rules";
+    assert_says(&folder, &["http://127.0.0.1:8080/m/index.html"], &[closed]);
+    assert_says(&folder, &preflight, &[answered]);
+    let mut check = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    let output = check.arg("check").arg(folder.path().join("site.toml")).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("4 tests hold"), "{output:?}");
+}

@@ -47,6 +47,7 @@ fn tree(random: &mut Rng) -> TempDir {
             }
         }
     }
+    write(root.path(), "page.html");
     root
 }
 
@@ -97,9 +98,15 @@ fn site(random: &mut Rng, root: &Path) -> String {
             "path_parameters = \"match\"\n",
             "rewrite = \"/a/{rest}\"\n",
             "rewrite = \"/x.php?p={path}\"\n",
+            "cors = { origins = \"https://a.example\" }\n",
+            "maintenance = { page = \"{page}\" }\n",
+            "maintenance = { page = \"{page}\", while_exists = \"{page}\" }\n",
+            "maintenance = { page = \"{page}\", while_exists = \"/no/such\" }\n",
+            "maintenance = { page = \"{page}\", except = \"127.0.0.1\" }\n",
         ];
         if random.u8(..) < 100 {
-            text.push_str(pick(random, keys));
+            let page = root.join("page.html");
+            text.push_str(&pick(random, keys).replace("{page}", page.to_str().unwrap()));
         }
         let sub = pick(random, &["", "", "", "/a", "/d"]);
         let root = root.display();
@@ -194,8 +201,15 @@ fn request_target(random: &mut Rng) -> String {
     target
 }
 
+/// The fields of a request. Each with OPTIONS is a preflight request of CORS.
+fn fields(method: &str) -> Vec<String> {
+    let preflight = ["Origin: https://a.example", "Access-Control-Request-Method: GET"];
+    let more = preflight.iter().filter(|_| method == "OPTIONS");
+    ["Host: h", "Content-Length: 0"].iter().chain(more).map(|&field| field.to_owned()).collect()
+}
+
 async fn served(world: &World, backend: &mut Backend, method: &str, target: &str) -> Seen {
-    let request = format!("{method} {target} HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n");
+    let request = format!("{method} {target} HTTP/1.1\r\n{}\r\n\r\n", fields(method).join("\r\n"));
     let mut client = world.client_from("127.0.0.1:4000");
     let mut reached = false;
     let asking = async {
@@ -228,7 +242,7 @@ fn explained(
     method: &str,
     target: &str,
 ) -> Result<Seen, String> {
-    let fields = ["Host: h".to_owned(), "Content-Length: 0".to_owned()];
+    let fields = fields(method);
     let question = Question { url: target, method, fields: &fields, body: None };
     let answer = find_answer(plan, &question).map_err(|error| error.to_string())?;
     let below = |file: std::path::PathBuf| {
@@ -275,7 +289,8 @@ fn compare(seed: u64, sites: usize, requests: usize) {
             let mut backend = world.backend(BACKEND);
             for _ in 0..requests {
                 let target = request_target(&mut random);
-                let method = pick(&mut random, &["GET", "GET", "GET", "HEAD", "POST"]);
+                let method =
+                    pick(&mut random, &["GET", "GET", "GET", "GET", "HEAD", "POST", "OPTIONS"]);
                 let Ok(mut explained) = explained(&plan, root.path(), method, &target) else {
                     continue;
                 };
