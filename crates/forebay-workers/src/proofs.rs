@@ -27,9 +27,6 @@ const MAX_TRACES: usize = 3000;
 /// An array or a hash that gets more new elements than this in kept requests grows.
 const MAX_GROWTH: usize = 100;
 const MAX_SCRIPTS: usize = 1000;
-/// A variable that still holds a value of one request alone after this many times the requests of a
-/// proof depends on that request.
-const SUSPECT_PROOFS: u64 = 4;
 /// How hosts begin the reason that a value contains an input.
 const HOLDS: &str = "it holds ";
 
@@ -62,6 +59,17 @@ pub struct Proof {
     pub harmless: usize,
     /// Mean time of one comparison, in microseconds.
     pub micros: u64,
+}
+
+impl Proof {
+    /// A variable that still holds a value of one request alone after this many times the requests
+    /// of a proof depends on that request.
+    pub const MOST_ROUNDS: u64 = 4;
+
+    /// Returns true if the requests differ enough for a proof. More of them can then end it.
+    pub fn has_different_inputs(&self) -> bool {
+        self.inputs >= MIN_INPUTS
+    }
 }
 
 /// The verdict about one version of a script.
@@ -337,12 +345,12 @@ impl Record {
 
     fn promote(&mut self) -> Option<String> {
         let Proof { verdict, requests, needed, .. } = &self.proof;
-        if *verdict != Verdict::Proving || requests < needed || self.inputs.len() < MIN_INPUTS {
+        if *verdict != Verdict::Proving || requests < needed || !self.proof.has_different_inputs() {
             return None;
         }
         // Later requests clear a variable if they leave the same value without this input.
         if let Some((_, finding)) = self.suspects.values().next() {
-            let is_enough = *requests >= SUSPECT_PROOFS * needed;
+            let is_enough = *requests >= Proof::MOST_ROUNDS * needed;
             let finding = finding.clone();
             return is_enough.then(|| self.refuse(finding));
         }

@@ -219,8 +219,10 @@ async fn prove_script(
     let count = needed.max(requests.len());
     let mut failed = 0;
     // A value that may depend on one request needs others that leave the same.
-    for (index, request) in requests.iter().cycle().take(4 * count).enumerate() {
-        let is_open = |proof: &Proof| proof.verdict == Verdict::Proving && proof.inputs >= 5;
+    let most = Proof::MOST_ROUNDS as usize * count;
+    for (index, request) in requests.iter().cycle().take(most).enumerate() {
+        let is_open =
+            |proof: &Proof| proof.verdict == Verdict::Proving && proof.has_different_inputs();
         if index >= count && !app.proofs().last().is_some_and(is_open) {
             break;
         }
