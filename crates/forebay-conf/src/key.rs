@@ -27,7 +27,7 @@ use crate::suggest;
 
 pub(crate) use forms::{
     AboveZero, Bytes, Many, Method, Placed, StatusRange, Switch, Text, Unlimited, Whole,
-    above_zero, check_method, duration, is_token, no_control, no_effect, plain, required, size,
+    above_zero, duration, is_token, no_control, no_effect, not_empty, plain, required, size,
     within,
 };
 pub(crate) use node::{Node, boolean, integer, text, wrong};
@@ -74,6 +74,22 @@ pub(crate) trait Form<T = Self>: Sized {
 
     /// Reads the value.
     fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<T>;
+}
+
+/// A way to write a value as a text, which is not empty and has no control characters.
+pub(crate) trait FromText<T = Self>: Sized {
+    /// Parses the text. `span` is its position.
+    fn from_text(text: &str, span: &Range<usize>) -> Resolution<T>;
+}
+
+impl<T, F: FromText<T>> Form<T> for F {
+    fn schema(generator: &mut SchemaGenerator) -> Schema {
+        String::schema(generator)
+    }
+
+    fn read(node: &Node<'_>, _: &Cx<'_>) -> Resolution<T> {
+        F::from_text(plain(text(node)?, &node.span())?, &node.span())
+    }
 }
 
 /// A struct whose fields are the keys of a table. Derived.

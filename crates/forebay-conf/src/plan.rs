@@ -88,6 +88,7 @@ pub use upstream::{
     Activation, Ajp, AjpFront, Backend, Balance, Health, HostField, HttpVersion, Ping, Proxy,
     ProxyHeader, Redirects, StatusRanges, StatusRetry, Sticky, Upstream,
 };
+pub(crate) use when::matches_some;
 pub use when::{ValuePattern, ValueTest, Variable, When};
 
 /// The complete input of `forebay serve`.

@@ -10,8 +10,9 @@ use toml::de::DeValue;
 
 use super::mod_perl::{PerlAuth, Phases};
 use crate::key::{At, Cx, Form, Node, OneOrMany, Resolution, Size, Time, integer};
-use crate::plan::Secret;
-use crate::plan::{AppProtocol, CgroupLimits, HostField, Listening, OnAbort, ProcessLimits};
+use crate::plan::{
+    AppProtocol, CgroupLimits, HostField, Listening, OnAbort, ProcessLimits, Secret,
+};
 
 /// An application that Forebay starts and supervises.
 #[derive(Debug, Default, Table)]

@@ -6,11 +6,9 @@ use forebay_conf_derive::Table;
 use serde_json::json;
 
 use super::tls::BackendTls;
-use crate::key::Placed;
-use crate::key::{At, OneOrMany, Size, TextOr, Time};
-use crate::plan::Secret;
+use crate::key::{At, OneOrMany, Placed, Size, TextOr, Time};
 use crate::plan::{
-    Activation, Balance, HostField, HttpVersion, Multiplex, Ping, ProxyHeader, Redirects,
+    Activation, Balance, HostField, HttpVersion, Multiplex, Ping, ProxyHeader, Redirects, Secret,
     StatusRanges, StatusRetry, StatusesFrom,
 };
 

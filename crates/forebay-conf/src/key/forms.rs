@@ -8,7 +8,7 @@ use schemars::{Schema, SchemaGenerator, json_schema};
 use toml::de::DeValue;
 
 use super::shape::{At, SizeText, TimeText};
-use super::{Cx, Form, Node, Resolution, boolean, integer, wrong};
+use super::{Cx, Form, FromText, Node, Resolution, boolean, integer, wrong};
 use crate::error::Problem;
 use crate::{parse_duration, parse_size};
 
@@ -71,6 +71,19 @@ pub(crate) fn no_control<'t>(text: &'t str, span: &Range<usize>) -> Resolution<&
         }
         None => Ok(text),
     }
+}
+
+/// Checks that a list has an item. `effect` says what an empty one would mean, after a comma.
+pub(crate) fn not_empty<T>(
+    list: &[T],
+    span: &Range<usize>,
+    effect: &str,
+    help: &str,
+) -> Resolution<()> {
+    if list.is_empty() {
+        return Err(Problem::new(span, format!("this list is empty{effect}")).help(help));
+    }
+    Ok(())
 }
 
 /// Returns the value of a required key. `table` is the position for the error, and `example` a
@@ -180,13 +193,9 @@ whole!(u8 u16 u32 u64 usize);
 /// A text that is not empty and has no control characters.
 pub(crate) struct Text;
 
-impl Form<String> for Text {
-    fn schema(generator: &mut SchemaGenerator) -> Schema {
-        String::schema(generator)
-    }
-
-    fn read(node: &Node<'_>, _: &Cx<'_>) -> Resolution<String> {
-        plain(super::text(node)?, &node.span()).map(str::to_owned)
+impl FromText<String> for Text {
+    fn from_text(text: &str, _: &Range<usize>) -> Resolution<String> {
+        Ok(text.to_owned())
     }
 }
 
@@ -281,28 +290,18 @@ fn status_range(text: &str) -> Option<RangeInclusive<u16>> {
 /// A request method. `GET` stands for HEAD as well where that is said.
 pub(crate) struct Method;
 
-impl Form<String> for Method {
-    fn schema(generator: &mut SchemaGenerator) -> Schema {
-        String::schema(generator)
+impl FromText<String> for Method {
+    fn from_text(text: &str, span: &Range<usize>) -> Resolution<String> {
+        let problem = || Problem::new(span, format!("\"{text}\" is not a method"));
+        if !is_token(text) {
+            return Err(problem().help("write a method such as \"GET\""));
+        }
+        let upper = text.to_ascii_uppercase();
+        if upper != text && KNOWN_METHODS.contains(&upper.as_str()) {
+            return Err(problem().help(format!("methods are in capitals: write \"{upper}\"")));
+        }
+        Ok(text.to_owned())
     }
-
-    fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<String> {
-        let text = Text::read(node, cx)?;
-        check_method(&text, &node.span()).map(|()| text)
-    }
-}
-
-/// Checks a request method.
-pub(crate) fn check_method(text: &str, span: &Range<usize>) -> Resolution<()> {
-    let problem = || Problem::new(span, format!("\"{text}\" is not a method"));
-    if !is_token(text) {
-        return Err(problem().help("write a method such as \"GET\""));
-    }
-    let upper = text.to_ascii_uppercase();
-    if upper != text && KNOWN_METHODS.contains(&upper.as_str()) {
-        return Err(problem().help(format!("methods are in capitals: write \"{upper}\"")));
-    }
-    Ok(())
 }
 
 const KNOWN_METHODS: [&str; 10] =

@@ -58,30 +58,32 @@ pub(crate) fn without_parents(path: PathBuf) -> PathBuf {
 
 /// Returns the absolute path of an existing directory.
 pub(crate) fn directory(sources: &Sources, typed: &At<impl AsRef<str>>) -> Resolution<PathBuf> {
-    let path = path(sources, typed)?;
-    match files::kind(&path) {
-        Ok(Kind::Directory) => Ok(path),
-        Ok(_) => Err(Problem::new(&typed.span, format!("{} is not a directory", path.display()))
-            .help("give the directory it is in")),
-        Err(error) => Err(absent(sources, typed, &path, "directory", &error)),
-    }
+    existing(sources, typed, path(sources, typed)?, Kind::Directory)
 }
 
 /// Returns the absolute path of an existing regular file.
 pub(crate) fn file(sources: &Sources, typed: &At<impl AsRef<str>>) -> Resolution<PathBuf> {
-    existing_file(sources, typed, path(sources, typed)?)
+    existing(sources, typed, path(sources, typed)?, Kind::File)
 }
 
-pub(crate) fn existing_file(
+/// Returns `path`, which was typed as `typed`, if something of this kind is there.
+pub(crate) fn existing(
     sources: &Sources,
     typed: &At<impl AsRef<str>>,
     path: PathBuf,
+    wanted: Kind,
 ) -> Resolution<PathBuf> {
+    let (what, help) = match wanted {
+        Kind::Directory => ("directory", "give the directory it is in"),
+        Kind::File | Kind::Other => ("file", "give the path of a file"),
+    };
     match files::kind(&path) {
-        Ok(Kind::File) => Ok(path),
-        Ok(_) => Err(Problem::new(&typed.span, format!("{} is not a file", path.display()))
-            .help("give the path of a file")),
-        Err(error) => Err(absent(sources, typed, &path, "file", &error)),
+        Ok(kind) if kind == wanted => Ok(path),
+        Ok(_) => {
+            let message = format!("{} is not a {what}", path.display());
+            Err(Problem::new(&typed.span, message).help(help))
+        }
+        Err(error) => Err(absent(sources, typed, &path, what, &error)),
     }
 }
 

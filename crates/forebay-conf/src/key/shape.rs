@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::{Deref, Range};
+use std::sync::Arc;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use toml::de::DeValue;
@@ -114,13 +115,13 @@ impl<T: Form> Form for At<T> {
     }
 }
 
-impl<T: Form> Form for Box<T> {
+impl<T: Form> Form for Arc<T> {
     fn schema(generator: &mut SchemaGenerator) -> Schema {
         T::schema(generator)
     }
 
     fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<Self> {
-        T::read(node, cx).map(Box::new)
+        T::read(node, cx).map(Self::new)
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use schemars::{Schema, SchemaGenerator};
 
 use super::paths::ExistingFile;
-use super::{At, Cx, Form, Many, Node, Placed, Resolution, Text, plain, text};
+use super::{At, Cx, Form, Many, Node, Placed, Resolution, Text, not_empty, plain, text};
 use crate::error::{Problem, advice, reason};
 use crate::files;
 use crate::plan::{
@@ -66,10 +66,12 @@ impl Form<()> for Databases {
         // If they cannot be read, the texts that name a country are no further problem.
         cx.names.borrow_mut().geo = Geo::open(Vec::new()).ok().map(Arc::new);
         let paths: Vec<At<PathBuf>> = Many::<Placed<ExistingFile>>::read(node, cx)?;
-        if paths.is_empty() {
-            return Err(Problem::new(&node.span(), "this list is empty")
-                .help("name a database, such as \"GeoLite2-Country.mmdb\", or leave the key out"));
-        }
+        not_empty(
+            &paths,
+            &node.span(),
+            "",
+            "name a database, such as \"GeoLite2-Country.mmdb\", or leave the key out",
+        )?;
         let read = |At { value: path, span }: &At<PathBuf>| {
             let bytes = files::read(path, MAX_SIZE).map_err(|error| {
                 Problem::new(span, format!("cannot read {}: {}", path.display(), reason(&error)))

@@ -13,7 +13,9 @@ use super::{
     TemplatePart, Upstream, When,
 };
 use crate::error::Problem;
-use crate::key::{AboveZero, Bytes, Given, Many, Resolution, SharedKey, Text, Whole, no_effect};
+use crate::key::{
+    AboveZero, Bytes, Given, Many, Resolution, SharedKey, Text, Whole, no_effect, not_empty,
+};
 
 /// A task that the browser of a new visitor solves before the route answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -392,11 +394,7 @@ pub enum SignatureAlgorithm {
 }
 
 fn some_secrets(secrets: &[Secret], span: &Range<usize>) -> Resolution<()> {
-    if secrets.is_empty() {
-        return Err(Problem::new(span, "this list is empty")
-            .help("give a secret, such as \"{env.LINK_SECRET}\""));
-    }
-    Ok(())
+    not_empty(secrets, span, "", "give a secret, such as \"{env.LINK_SECRET}\"")
 }
 
 /// Checks that the text contains the requested path or a part of it. Otherwise one signature would

@@ -5,10 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::path::PathBuf;
 
-use schemars::{Schema, SchemaGenerator};
-
 use crate::error::Problem;
-use crate::key::{Cx, Form, Node, Resolution, Text};
+use crate::key::{FromText, Resolution, not_empty};
 
 /// A listener of a site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -194,13 +192,14 @@ pub enum Clients {
     All,
 }
 
-impl Form for Clients {
-    fn schema(generator: &mut SchemaGenerator) -> Schema {
-        String::schema(generator)
-    }
-
-    fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<Self> {
-        Self::of(&Text::read(node, cx)?, &node.span())
+impl FromText for Clients {
+    /// Parses an address or a network, `unix` or `all`.
+    fn from_text(text: &str, span: &Range<usize>) -> Resolution<Self> {
+        match text {
+            "all" => Ok(Self::All),
+            "unix" => Ok(Self::Unix),
+            _ => network(text, span).map(Self::Network),
+        }
     }
 }
 
@@ -251,22 +250,14 @@ fn first_address(address: IpAddr, prefix_len: u8) -> IpAddr {
 }
 
 impl Clients {
-    /// Parses an address or a network, `unix` or `all`.
-    pub(crate) fn of(text: &str, span: &Range<usize>) -> Resolution<Self> {
-        match text {
-            "all" => Ok(Self::All),
-            "unix" => Ok(Self::Unix),
-            _ => network(text, span).map(Self::Network),
-        }
-    }
-
     /// Checks a list of clients in a rule.
     pub(crate) fn some(list: &[Self], span: &Range<usize>) -> Resolution<()> {
-        if list.is_empty() {
-            return Err(Problem::new(span, "this list is empty")
-                .help("name addresses or networks such as \"10.0.0.0/8\", or leave the key out"));
-        }
-        Ok(())
+        not_empty(
+            list,
+            span,
+            "",
+            "name addresses or networks such as \"10.0.0.0/8\", or leave the key out",
+        )
     }
 
     /// Returns true if the client belongs to this set. `None` is the address of a client of a Unix

@@ -4,11 +4,9 @@ use std::num::{IntErrorKind, ParseIntError};
 use std::ops::Range;
 use std::time::Duration;
 
-use schemars::{Schema, SchemaGenerator};
-
 use crate::duration::parse_duration;
 use crate::error::Problem;
-use crate::key::{Cx, Form, Node, Resolution, Text};
+use crate::key::{FromText, Resolution};
 
 /// A number of requests in a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,19 +20,9 @@ pub struct Rate {
 /// The longest period of a rate.
 const LONGEST_PERIOD: Duration = Duration::from_secs(30 * 24 * 3600);
 
-impl Form for Rate {
-    fn schema(generator: &mut SchemaGenerator) -> Schema {
-        String::schema(generator)
-    }
-
-    fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<Self> {
-        Self::parse(&Text::read(node, cx)?, &node.span())
-    }
-}
-
-impl Rate {
+impl FromText for Rate {
     /// Parses a rate such as "10/s" or "5/10s".
-    pub(crate) fn parse(rate: &str, span: &Range<usize>) -> Resolution<Self> {
+    fn from_text(rate: &str, span: &Range<usize>) -> Resolution<Self> {
         let wrong = |why: String| {
             Problem::new(span, why)
                 .help("write requests and a time, such as \"10/s\", \"100/m\" or \"5/10s\"")

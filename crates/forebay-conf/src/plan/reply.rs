@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_conf_derive::{Choice, Table};
-use schemars::{Schema, SchemaGenerator};
 
 use super::{Clients, Placeholder, Template, TemplatePart};
 use crate::error::Problem;
 use crate::key::{
-    Bytes, Cx, Form, Given, Many, Method, Node, Resolution, SharedKey, Text, Whole, is_token,
+    Bytes, FromText, Given, Many, Method, Resolution, SharedKey, Whole, is_token, not_empty,
 };
 
 /// The replies to store, their lifetimes, and the requests that may share them.
@@ -74,21 +73,13 @@ pub enum CookieName {
     Prefix(String),
 }
 
-impl Form for CookieName {
-    fn schema(generator: &mut SchemaGenerator) -> Schema {
-        String::schema(generator)
-    }
-
-    fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<Self> {
-        let name = Text::read(node, cx)?;
+impl FromText for CookieName {
+    fn from_text(name: &str, span: &Range<usize>) -> Resolution<Self> {
         let is_plain = |c: char| c.is_ascii_graphic() && !"=;,\"*".contains(c);
-        let (bare, is_prefix) = name.strip_suffix('*').map_or((&*name, false), |bare| (bare, true));
+        let (bare, is_prefix) = name.strip_suffix('*').map_or((name, false), |bare| (bare, true));
         if !bare.chars().all(is_plain) {
-            return Err(Problem::new(
-                &node.span(),
-                format!("\"{name}\" is not the name of a cookie"),
-            )
-            .help("write a name such as \"session\", or the start of names: \"wp_*\""));
+            return Err(Problem::new(span, format!("\"{name}\" is not the name of a cookie"))
+                .help("write a name such as \"session\", or the start of names: \"wp_*\""));
         }
         let bare = bare.to_owned();
         Ok(if is_prefix { Self::Prefix(bare) } else { Self::Exact(bare) })
@@ -151,10 +142,12 @@ pub struct Levels {
 }
 
 fn each_once(codings: &[ContentCoding], span: &Range<usize>) -> Resolution<()> {
-    if codings.is_empty() {
-        return Err(Problem::new(span, "this list is empty, so that nothing is compressed")
-            .help("name \"zstd\", \"br\" or \"gzip\", or say compress = false"));
-    }
+    not_empty(
+        codings,
+        span,
+        ", so that nothing is compressed",
+        "name \"zstd\", \"br\" or \"gzip\", or say compress = false",
+    )?;
     let is_repeated = |(at, coding): &(usize, &ContentCoding)| codings[..*at].contains(coding);
     match codings.iter().enumerate().find(is_repeated) {
         Some((_, coding)) => {
@@ -166,11 +159,12 @@ fn each_once(codings: &[ContentCoding], span: &Range<usize>) -> Resolution<()> {
 }
 
 fn compresses_types(types: &[MediaPattern], span: &Range<usize>) -> Resolution<()> {
-    if types.is_empty() {
-        return Err(Problem::new(span, "this list is empty, so that nothing is compressed")
-            .help("name media types such as \"text/*\", or leave the key out"));
-    }
-    Ok(())
+    not_empty(
+        types,
+        span,
+        ", so that nothing is compressed",
+        "name media types such as \"text/*\", or leave the key out",
+    )
 }
 
 fn levels_have_effect(table: &mut Compress, given: &Given<'_, '_>) -> Resolution<()> {
@@ -292,15 +286,10 @@ impl MediaPattern {
     }
 }
 
-impl Form for MediaPattern {
-    fn schema(generator: &mut SchemaGenerator) -> Schema {
-        String::schema(generator)
-    }
-
-    fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<Self> {
-        let text = Text::read(node, cx)?;
-        Self::parse(&text).ok_or_else(|| {
-            Problem::new(&node.span(), format!("\"{text}\" is not a media type"))
+impl FromText for MediaPattern {
+    fn from_text(text: &str, span: &Range<usize>) -> Resolution<Self> {
+        Self::parse(text).ok_or_else(|| {
+            Problem::new(span, format!("\"{text}\" is not a media type"))
                 .help("write one such as \"text/html\", or several: \"text/*\", \"*+json\"")
         })
     }
@@ -385,11 +374,12 @@ pub struct Ssi {
 }
 
 fn some_types(types: &[MediaPattern], span: &Range<usize>) -> Resolution<()> {
-    if types.is_empty() {
-        return Err(Problem::new(span, "this list is empty, so that nothing is changed")
-            .help("name media types such as \"text/html\", or leave the key out"));
-    }
-    Ok(())
+    not_empty(
+        types,
+        span,
+        ", so that nothing is changed",
+        "name media types such as \"text/html\", or leave the key out",
+    )
 }
 
 /// Forebay keeps each page in memory while it changes the page.
@@ -607,19 +597,14 @@ fn keeps_logins(cors: &mut Cors, given: &Given<'_, '_>) -> Resolution<()> {
     }
 }
 
-impl Form for OriginPattern {
-    fn schema(generator: &mut SchemaGenerator) -> Schema {
-        String::schema(generator)
-    }
-
-    /// Reads an origin such as `https://app.example.org`. Its host may begin with `*.`.
-    fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<Self> {
-        let origin = Text::read(node, cx)?.to_ascii_lowercase();
+impl FromText for OriginPattern {
+    fn from_text(text: &str, span: &Range<usize>) -> Resolution<Self> {
+        let origin = text.to_ascii_lowercase();
         if origin == "*" {
             return Ok(Self::Any);
         }
         let problem = |why: &str| {
-            Problem::new(&node.span(), format!("\"{origin}\" is not an origin"))
+            Problem::new(span, format!("\"{origin}\" is not an origin"))
                 .help(format!("{why}, such as \"https://app.example.org\""))
         };
         let Some((scheme, host)) = origin.split_once("://") else {
@@ -642,21 +627,13 @@ impl Form for OriginPattern {
 /// The name of a field that a browser asks about.
 struct FieldName;
 
-impl Form<String> for FieldName {
-    fn schema(generator: &mut SchemaGenerator) -> Schema {
-        String::schema(generator)
-    }
-
-    fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<String> {
-        let name = Text::read(node, cx)?;
-        if !is_token(&name) {
-            return Err(Problem::new(
-                &node.span(),
-                format!("\"{name}\" is not the name of a header"),
-            )
-            .help("a name is letters, digits and hyphens, such as \"Content-Type\""));
+impl FromText<String> for FieldName {
+    fn from_text(name: &str, span: &Range<usize>) -> Resolution<String> {
+        if !is_token(name) {
+            return Err(Problem::new(span, format!("\"{name}\" is not the name of a header"))
+                .help("a name is letters, digits and hyphens, such as \"Content-Type\""));
         }
-        Ok(name)
+        Ok(name.to_owned())
     }
 }
 

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_conf_derive::{Choice, Table};
-use schemars::{Schema, SchemaGenerator};
 
 use super::{
     Action, BandwidthLimit, Cache, Challenge, Clients, Compress, ConcurrencyLimit, Cors,
@@ -17,7 +16,7 @@ use super::{
 };
 use crate::error::Problem;
 use crate::key::paths::ExistingFile;
-use crate::key::{Cx, Form, Many, Node, Resolution, Text};
+use crate::key::{FromText, Many, Resolution, Text, not_empty};
 
 /// A route: conditions on requests, and the action that answers matching requests.
 #[derive(Clone, Debug)]
@@ -320,31 +319,24 @@ fn has_no_colon(realm: &str, span: &Range<usize>) -> Resolution<()> {
 }
 
 fn some_user(users: &[String], span: &Range<usize>) -> Resolution<()> {
-    if users.is_empty() {
-        return Err(Problem::new(span, "this list is empty, so that no user may log in")
-            .help("name users of the file, or leave the key out to permit all"));
-    }
-    Ok(())
+    not_empty(
+        users,
+        span,
+        ", so that no user may log in",
+        "name users of the file, or leave the key out to permit all",
+    )
 }
 
 /// The name of a user in a password file.
 struct UserName;
 
-impl Form<String> for UserName {
-    fn schema(generator: &mut SchemaGenerator) -> Schema {
-        String::schema(generator)
-    }
-
-    fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<String> {
-        let name = Text::read(node, cx)?;
+impl FromText<String> for UserName {
+    fn from_text(name: &str, span: &Range<usize>) -> Resolution<String> {
         if name.contains(':') {
-            return Err(Problem::new(
-                &node.span(),
-                format!("\"{name}\" is not the name of a user"),
-            )
-            .help("name a user as in the file: the text before the colon"));
+            return Err(Problem::new(span, format!("\"{name}\" is not the name of a user"))
+                .help("name a user as in the file: the text before the colon"));
         }
-        Ok(name)
+        Ok(name.to_owned())
     }
 }
 

@@ -1,6 +1,6 @@
 //! A group of backends, for every protocol.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,9 @@ use schemars::{Schema, SchemaGenerator};
 use super::secret::Secret;
 use super::{Address, BackendTls, Scheme, Template};
 use crate::error::Problem;
-use crate::key::{Cx, Form, Many, Method, Node, Resolution, StatusRange, Whole, text};
+use crate::key::{
+    Cx, Form, FromText, Many, Method, Node, Resolution, StatusRange, Whole, not_empty,
+};
 
 /// A group of servers, and the distribution of requests among them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -355,10 +357,12 @@ impl<const LEAST: u16> Form<StatusRanges> for StatusesFrom<LEAST> {
 
     fn read(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<StatusRanges> {
         let ranges: Vec<_> = Many::<StatusRange<LEAST>>::read(node, cx)?;
-        if ranges.is_empty() {
-            return Err(Problem::new(&node.span(), "this list is empty")
-                .help("give at least one status, or leave it out for the default"));
-        }
+        not_empty(
+            &ranges,
+            &node.span(),
+            "",
+            "give at least one status, or leave it out for the default",
+        )?;
         Ok(StatusRanges(ranges))
     }
 }
@@ -366,16 +370,11 @@ impl<const LEAST: u16> Form<StatusRanges> for StatusesFrom<LEAST> {
 /// A whole percentage from 1 to 100, such as "10%".
 pub(crate) struct Percent;
 
-impl Form<u32> for Percent {
-    fn schema(generator: &mut SchemaGenerator) -> Schema {
-        String::schema(generator)
-    }
-
-    fn read(node: &Node<'_>, _: &Cx<'_>) -> Resolution<u32> {
-        let typed = text(node)?;
+impl FromText<u32> for Percent {
+    fn from_text(typed: &str, span: &Range<usize>) -> Resolution<u32> {
         let number = typed.strip_suffix('%').and_then(|number| number.parse().ok());
         number.filter(|number| (1..=100).contains(number)).ok_or_else(|| {
-            Problem::new(&node.span(), format!("\"{typed}\" is not a percentage"))
+            Problem::new(span, format!("\"{typed}\" is not a percentage"))
                 .help("write a whole number from 1 to 100 and a percent sign, such as \"10%\"")
         })
     }

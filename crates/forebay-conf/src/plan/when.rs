@@ -12,8 +12,8 @@ use toml::de::DeValue;
 use super::{Clients, Geo, Regex};
 use crate::error::Problem;
 use crate::key::{
-    At, Cx, Form, Given, Many, Method, Node, Resolution, boolean, is_token, no_control, regex,
-    text, wrong,
+    At, Cx, Form, FromText, Given, Many, Method, Node, Resolution, boolean, is_token, no_control,
+    not_empty, regex, text, wrong,
 };
 
 /// Conditions on a request. The request must meet all of them.
@@ -21,7 +21,7 @@ use crate::key::{
 #[table(check = some_condition)]
 pub struct When {
     /// The method, or a list of methods, such as "GET" (which includes HEAD).
-    #[key(name = "method", default, as = Many<Method>, check = some)]
+    #[key(name = "method", default, as = Many<Method>, check = matches_some)]
     pub methods: Vec<String>,
     /// Request headers by name: a value, a list of values, true if the header must exist, or false
     /// if it must not exist. A value that begins with "~" is a regular expression; with "~*", the
@@ -36,15 +36,15 @@ pub struct When {
     pub query: Vec<(String, ValueTest)>,
     /// Addresses or networks of clients, such as "10.0.0.0/8". "unix" matches the clients of a
     /// unix: socket.
-    #[key(name = "client", default, as = Many<Clients>, check = some)]
+    #[key(name = "client", default, as = Many<Clients>, check = matches_some)]
     pub clients: Vec<Clients>,
     /// Countries of clients, such as "DE", by the databases in `geo` of `[server]`. An address whose
     /// country is unknown is in none of them.
-    #[key(name = "country", default, as = Many<Country>, check = some)]
+    #[key(name = "country", default, as = Many<Country>, check = matches_some)]
     pub countries: Vec<[u8; 2]>,
     /// Numbers of the autonomous systems of clients, such as 64496, by the databases in `geo` of
     /// `[server]`.
-    #[key(name = "asn", default, as = Many<u32>, check = some)]
+    #[key(name = "asn", default, as = Many<u32>, check = matches_some)]
     pub asns: Vec<u32>,
     /// The databases of `country` and `asn`.
     #[key(none)]
@@ -63,7 +63,7 @@ pub struct When {
     #[key(name = "variable", default, as = Variables)]
     pub variables: Vec<(Variable, ValueTest)>,
     /// Further conditions. The route matches only if the request fails at least one of them.
-    pub not: Option<Box<When>>,
+    pub not: Option<Arc<When>>,
     /// True if the route restricts access. If applications may read a query in different ways
     /// (`forebay_wire::aliases`), the conditions on parameters then hold if one reading meets them.
     /// For other routes, all readings must meet them.
@@ -119,12 +119,14 @@ fn some_condition(when: &mut When, given: &Given<'_, '_>) -> Resolution<()> {
     Ok(())
 }
 
-fn some<T>(list: &[T], span: &Range<usize>) -> Resolution<()> {
-    if list.is_empty() {
-        return Err(Problem::new(span, "this list is empty, so that no request matches")
-            .help("add what it should match, or leave the key out to match all"));
-    }
-    Ok(())
+/// Checks the values of a condition.
+pub(crate) fn matches_some<T>(list: &[T], span: &Range<usize>) -> Resolution<()> {
+    not_empty(
+        list,
+        span,
+        ", so that no request matches",
+        "add what it should match, or leave the key out to match all",
+    )
 }
 
 fn names_headers(tests: &[(String, ValueTest)], span: &Range<usize>) -> Resolution<()> {
@@ -187,16 +189,11 @@ impl Form<Vec<(Variable, ValueTest)>> for Variables {
 /// The code of a country (ISO 3166-1).
 struct Country;
 
-impl Form<[u8; 2]> for Country {
-    fn schema(generator: &mut SchemaGenerator) -> Schema {
-        String::schema(generator)
-    }
-
-    fn read(node: &Node<'_>, _: &Cx<'_>) -> Resolution<[u8; 2]> {
-        let typed = text(node)?;
+impl FromText<[u8; 2]> for Country {
+    fn from_text(typed: &str, span: &Range<usize>) -> Resolution<[u8; 2]> {
         let code: Option<[u8; 2]> = typed.to_ascii_uppercase().as_bytes().try_into().ok();
         code.filter(|code| code.iter().all(u8::is_ascii_uppercase)).ok_or_else(|| {
-            Problem::new(&node.span(), format!("\"{typed}\" is not the code of a country"))
+            Problem::new(span, format!("\"{typed}\" is not the code of a country"))
                 .help("write two letters, such as \"DE\"")
         })
     }
@@ -285,7 +282,7 @@ impl Form for ValueTest {
         match (node.get_ref(), boolean(node, cx)) {
             (DeValue::String(_) | DeValue::Array(_), Err(_)) => {
                 let patterns = Many::<ValuePattern>::read(node, cx)?;
-                some(&patterns, &node.span())?;
+                matches_some(&patterns, &node.span())?;
                 Ok(Self::OneOf(patterns))
             }
             (_, Ok(true)) => Ok(Self::Present),

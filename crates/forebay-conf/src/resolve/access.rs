@@ -13,11 +13,10 @@ use super::value::{is_token, optional_time, required, text, time_above_zero, var
 use super::{Context, Resolution, peer};
 use crate::error::Problem;
 use crate::file::{self, At, BoolOr, Copied, File, Kind, OneOrMany, TextOr};
-use crate::key::no_effect;
-use crate::key::template;
-use crate::plan::Scope;
+use crate::key::{no_effect, template};
 use crate::plan::{
     Action, Ajp, AppServer, Challenge, Fastcgi, ForwardAuth, HostField, Proxy, Redirects, Scheme,
+    Scope,
 };
 
 const DIFFICULTY: u8 = 16;

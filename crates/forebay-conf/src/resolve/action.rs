@@ -18,8 +18,7 @@ use crate::error::{Problem, reason};
 use crate::file::{self, AllOrList, At, File, OneOrMany, TextOr};
 use crate::files;
 use crate::key::paths::{directory, file, file_name};
-use crate::plan::Scope;
-use crate::plan::{Action, Cgi, ContentCoding, Files, Redirect, Respond, ScriptsBelow};
+use crate::plan::{Action, Cgi, ContentCoding, Files, Redirect, Respond, Scope, ScriptsBelow};
 use crate::suggest;
 
 /// Checks the route's action: the one key that says which origin answers.

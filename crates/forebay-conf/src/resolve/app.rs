@@ -17,9 +17,8 @@ use super::value::{
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, Kind};
-use crate::key::no_effect;
 use crate::key::paths::{directory, file};
-use crate::key::{check_shared, template};
+use crate::key::{check_shared, no_effect, template};
 use crate::plan::{
     App, AppKind, PerlMode, Placeholder, PythonMode, Template, TemplatePart, Workers,
 };

@@ -9,8 +9,8 @@ use super::value::{optional_time_above_zero, size, size_or_unlimited, text, vari
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, File, OneOrMany, Size, Time};
-use crate::key::no_effect;
 use crate::key::paths::{directory, file_name, path};
+use crate::key::{no_effect, not_empty};
 use crate::plan::{AppServer, Fastcgi, Multiplex, Scheme, ServerProtocol, Upstream};
 
 /// Checks `fastcgi` and adds the defaults. `root` is required if `mount` is missing.
@@ -96,10 +96,12 @@ pub(super) fn script_ends(
 ) -> Resolution<Option<Vec<String>>> {
     let Some(at) = typed else { return Ok(None) };
     let items = at.items();
-    if items.is_empty() {
-        return Err(Problem::new(&at.span, "this list is empty, so that nothing may be run")
-            .help("name the ends of scripts, such as [\".php\"], or leave the key out"));
-    }
+    not_empty(
+        &items,
+        &at.span,
+        ", so that nothing may be run",
+        "name the ends of scripts, such as [\".php\"], or leave the key out",
+    )?;
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if let [At { value, .. }] = items[..]
         && value == "*"

@@ -5,12 +5,10 @@ use super::value::required;
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, BoolOr};
-use crate::key::no_effect;
-use crate::key::template;
-use crate::plan::Scope;
+use crate::key::{no_effect, not_empty, template};
 use crate::plan::{
-    Action, Filters, MediaPattern, Replace, ReplaceEscape, RequestChange, RequestField, Template,
-    has_script, is_plain,
+    Action, Filters, MediaPattern, Replace, ReplaceEscape, RequestChange, RequestField, Scope,
+    Template, has_script, is_plain,
 };
 
 /// The largest number of texts.
@@ -138,10 +136,12 @@ fn types(typed: &Option<At<file::OneOrMany<String>>>) -> Resolution<Vec<(String,
         let html = MediaPattern::parse("text/html").expect("a media type");
         return Ok(vec![("text/html".to_owned(), html)]);
     };
-    if list.items().is_empty() {
-        return Err(Problem::new(&list.span, "this list is empty, so that nothing is changed")
-            .help("name media types such as \"text/html\", or leave the key out"));
-    }
+    not_empty(
+        &list.items(),
+        &list.span,
+        ", so that nothing is changed",
+        "name media types such as \"text/html\", or leave the key out",
+    )?;
     let named = |at: &At<&String>| Ok((at.to_ascii_lowercase(), media_pattern(at)?));
     list.items().iter().map(named).collect()
 }

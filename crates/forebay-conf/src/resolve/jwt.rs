@@ -9,8 +9,7 @@ use super::value::{is_token, text, time, time_above_zero};
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, File, OneOrMany, TextOr, Time};
-use crate::key::no_effect;
-use crate::key::paths;
+use crate::key::{no_effect, not_empty, paths};
 use crate::plan::{
     Address, Backend, HostField, Jwt, JwtKeys, KeyUrl, PUBLIC_ALGORITHMS, Proxy, Redirects,
     SECRET_ALGORITHMS, Scheme, TokenSource,
@@ -163,9 +162,6 @@ fn source(typed: &At<file::Jwt>) -> Resolution<TokenSource> {
 
 fn texts(typed: Option<&At<OneOrMany<String>>>) -> Resolution<Vec<String>> {
     let Some(at) = typed else { return Ok(Vec::new()) };
-    if at.items().is_empty() {
-        return Err(Problem::new(&at.span, "this list is empty")
-            .help("give at least one value, or leave the key out"));
-    }
+    not_empty(&at.items(), &at.span, "", "give at least one value, or leave the key out")?;
     at.items().iter().map(|item| text(item).map(str::to_owned)).collect()
 }

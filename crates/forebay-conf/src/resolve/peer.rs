@@ -6,6 +6,7 @@ use super::value::text;
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::At;
+use crate::key::FromText;
 use crate::key::paths::{in_directory, socket};
 use crate::plan::{Address, Backend, Clients, HostPattern, HttpVersion, Listen, Scheme};
 
@@ -155,7 +156,7 @@ fn plain(address: Address, authority: &str) -> Backend {
 
 /// Parses the clients of a rule: an address or a network, `unix` or `all`.
 pub(super) fn clients(typed: &At<impl AsRef<str>>) -> Resolution<Clients> {
-    Clients::of(text(typed)?, &typed.span)
+    Clients::from_text(text(typed)?, &typed.span)
 }
 
 /// Parses a trusted proxy: an address or a network, or `unix`.

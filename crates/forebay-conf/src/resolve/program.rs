@@ -12,7 +12,7 @@ use crate::error::Problem;
 use crate::file::{self, At, Kind};
 use crate::files;
 use crate::key::no_effect;
-use crate::key::paths::{directory, existing_file, path, without_parents};
+use crate::key::paths::{directory, existing, file, path, without_parents};
 use crate::plan::{AppKind, AppProtocol, HostField, Listening};
 
 pub(super) fn program(context: &Context<'_>, typed: &At<file::App>) -> Resolution<AppKind> {
@@ -120,7 +120,7 @@ pub(super) fn ready(
     let (path, is_web_application) = match directory(context.sources, file_typed) {
         Ok(directory) if is_java => (directory, true),
         _ => {
-            let path = crate::key::paths::file(context.sources, file_typed)?;
+            let path = file(context.sources, file_typed)?;
             let is_war = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("war"));
             (path, is_java && is_war)
         }
@@ -333,5 +333,5 @@ pub(super) fn interpreter(
     app: &At<file::App>,
     typed: &At<String>,
 ) -> Resolution<PathBuf> {
-    existing_file(context.sources, typed, program_path(context, app, typed)?)
+    existing(context.sources, typed, program_path(context, app, typed)?, files::Kind::File)
 }

@@ -13,7 +13,7 @@ use super::value::optional_time_above_zero;
 use super::{Context, MOST_PROBLEMS, Resolution, keep};
 use crate::error::Problem;
 use crate::file::{self, At, File};
-use crate::key::no_effect;
+use crate::key::{no_effect, not_empty};
 use crate::plan::{
     Access, Address, Clients, HostPattern, Listen, NetworkList, Relay, Scheme, Site, Upstream,
 };
@@ -139,10 +139,12 @@ fn fits_udp(typed: &At<file::Relay>, listen: &[Listen], upstream: &Upstream) -> 
 
 fn names(typed: &At<file::Relay>) -> Resolution<Vec<HostPattern>> {
     let Some(at) = &typed.sni else { return Ok(vec![HostPattern::Any]) };
-    if at.items().is_empty() {
-        return Err(Problem::new(&at.span, "this list is empty")
-            .help("give names such as \"db.example.org\", or leave `sni` out for all clients"));
-    }
+    not_empty(
+        &at.items(),
+        &at.span,
+        "",
+        "give names such as \"db.example.org\", or leave `sni` out for all clients",
+    )?;
     let name = |at: &At<&String>| match peer::host(at)? {
         HostPattern::Any => Err(Problem::new(&at.span, "\"*\" is every name")
             .help("leave `sni` out: the stream then has all names that no other stream has")),

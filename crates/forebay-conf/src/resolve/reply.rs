@@ -11,7 +11,7 @@ use crate::error::{Problem, advice, reason};
 use crate::file::{self, At, BoolOr, TextOr};
 use crate::files;
 use crate::key::paths::{file, path};
-use crate::key::template;
+use crate::key::{FromText, template};
 use crate::plan::{
     Action, Cache, ErrorPages, Maintenance, MediaPattern, Page, PageKind, ReplyField,
     RequestChange, RequestField, Scope, Statuses, Template,
@@ -56,11 +56,7 @@ fn useless<T>(at: &At<T>) -> Problem {
 }
 
 pub(super) fn media_pattern(typed: &At<&String>) -> Resolution<MediaPattern> {
-    let text = text(typed)?;
-    MediaPattern::parse(text).ok_or_else(|| {
-        Problem::new(&typed.span, format!("\"{text}\" is not a media type"))
-            .help("write one such as \"text/html\", or several: \"text/*\", \"*+json\"")
-    })
+    MediaPattern::from_text(text(typed)?, &typed.span)
 }
 
 /// Returns the changes to the fields of requests. A name that FastCGI or CGI cannot carry is an

@@ -22,10 +22,9 @@ use crate::error::Problem;
 use crate::file::{self, At, BoolOr, File, Kind};
 use crate::key::no_effect;
 use crate::key::paths::directory;
-use crate::plan::Scope;
 use crate::plan::{
     Access, Action, AppProtocol, ErrorPages, Fingerprint, LogFile, Maintenance, Matcher, OnAbort,
-    PathParameters, PathPattern, Rewrite, Route, Satisfy, ServerProtocol,
+    PathParameters, PathPattern, Rewrite, Route, Satisfy, Scope, ServerProtocol, matches_some,
 };
 
 /// Settings of a site that its routes inherit.
@@ -181,7 +180,7 @@ fn access(
 
 fn methods(typed: &Option<At<file::OneOrMany<String>>>) -> Resolution<Vec<String>> {
     let Some(at) = typed else { return Ok(Vec::new()) };
-    not_empty(at)?;
+    matches_some(&at.items(), &at.span)?;
     at.items().iter().map(method).collect()
 }
 
@@ -488,13 +487,13 @@ fn needs_program(span: &Range<usize>, key: &str, beside: &str) -> Problem {
 fn matcher(typed: &file::Route) -> Resolution<Matcher> {
     let mut matcher = Matcher::default();
     for at in [&typed.path, &typed.paths].into_iter().flatten() {
-        not_empty(at)?;
+        matches_some(&at.items(), &at.span)?;
         for item in at.items() {
             matcher.paths.push(path_pattern(&item)?);
         }
     }
     if let Some(at) = &typed.suffix {
-        not_empty(at)?;
+        matches_some(&at.items(), &at.span)?;
         matcher.suffixes = at.items().iter().map(suffix).collect::<Resolution<_>>()?;
     }
     if let Some(at) = &typed.suffix_ignore_case {
@@ -510,20 +509,12 @@ fn matcher(typed: &file::Route) -> Resolution<Matcher> {
         matcher.suffix_ignores_case = at.value;
     }
     if let Some(at) = &typed.methods {
-        not_empty(at)?;
+        matches_some(&at.items(), &at.span)?;
         matcher.methods = at.items().iter().map(method).collect::<Resolution<_>>()?;
     }
     matcher.regex = typed.path_regex.clone();
     matcher.when = typed.when.clone().map(Box::new);
     Ok(matcher)
-}
-
-fn not_empty(typed: &At<file::OneOrMany<String>>) -> Resolution<()> {
-    if !typed.items().is_empty() {
-        return Ok(());
-    }
-    Err(Problem::new(&typed.span, "this list is empty, so that no request matches")
-        .help("add what it should match, or leave the key out to match all"))
 }
 
 /// Checks a path, which must begin with a slash and may end in `*`.

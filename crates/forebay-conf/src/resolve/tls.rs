@@ -10,8 +10,8 @@ use super::value::{host_and_port, no_control, required, text, time, time_above_z
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At};
-use crate::key::no_effect;
 use crate::key::paths::{file, path};
+use crate::key::{no_effect, not_empty};
 use crate::plan::{
     Acme, AcmeChallenge, AskUrl, BackendTls, CertificateSource, Cipher, ClientAuth, Curve,
     ExternalAccount, HostPattern, Listen, OnDemand, Rate, Secret, Tls,
@@ -136,10 +136,12 @@ fn curves(typed: &file::Tls) -> Resolution<Vec<Curve>> {
         return Ok(vec![Curve::X25519Mlkem768, Curve::X25519, Curve::Secp256r1, Curve::Secp384r1]);
     };
     let items = at.items();
-    if items.is_empty() {
-        return Err(Problem::new(&at.span, "this list is empty, so that no client can connect")
-            .help("add \"X25519\", or leave the key out to allow all"));
-    }
+    not_empty(
+        &items,
+        &at.span,
+        ", so that no client can connect",
+        "add \"X25519\", or leave the key out to allow all",
+    )?;
     Ok(items.iter().map(|item| *item.value).collect())
 }
 

@@ -13,8 +13,7 @@ use super::value::{is_token, optional_time_above_zero, required, text, time_abov
 use super::{Context, MOST_PROBLEMS, Resolution, keep};
 use crate::error::Problem;
 use crate::file::{self, At, File, OneOrMany, TextOr, Time};
-use crate::key::no_effect;
-use crate::key::template;
+use crate::key::{no_effect, template};
 use crate::plan::{
     Backend, BackendTls, Balance, HttpVersion, ProxyHeader, Scheme, StatusRetry, Sticky, Template,
     Upstream,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::Resolution;
 use crate::error::Problem;
 use crate::file::{At, Size, Time};
-use crate::key::{self, check_method};
+use crate::key::{self, FromText, Method};
 pub(super) use crate::key::{is_token, required};
 
 /// Returns true if the text is a host name or an address, with a port.
@@ -100,6 +100,5 @@ pub(super) fn variables(
 
 /// Returns a request method, if the text is one.
 pub(super) fn method(typed: &At<impl AsRef<str>>) -> Resolution<String> {
-    let text = text(typed)?;
-    check_method(text, &typed.span).map(|()| text.to_owned())
+    Method::from_text(text(typed)?, &typed.span)
 }
