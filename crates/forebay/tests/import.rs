@@ -84,7 +84,7 @@ fn fixtures(language: &str) -> Vec<PathBuf> {
 #[test]
 fn caches_hashes_and_retries_of_nginx_have_translations() {
     let folder = Folder::new();
-    let text = "events {}\nhttp {\nproxy_cache_path /tmp/x keys_zone=z:10m;\n\
+    let text = "events {}\nhttp {\nproxy_cache_path DIR keys_zone=z:10m;\n\
         upstream app { server 10.0.0.1 slow_start=30s;\n\
         server 10.0.0.2 slow_start=30s; hash $request_uri consistent; }\n\
         upstream other { server 10.0.0.3; server 10.0.0.4; ip_hash; }\n\
@@ -97,7 +97,8 @@ fn caches_hashes_and_retries_of_nginx_have_translations() {
         location /third/ { proxy_pass http://third; proxy_cache off; }\n\
         location /plain/ { proxy_pass http://other; proxy_cache off; }\n\
         location = /robots.txt { return 200 ok; }\n}\n}\n";
-    let file = folder.write("nginx.conf", text);
+    let cache = folder.path().join("cache");
+    let file = folder.write("nginx.conf", &text.replace("DIR", cache.to_str().unwrap()));
     let (toml, notes) = import("nginx", &file);
     // The lifetime of other statuses has no key.
     assert!(notes.contains("proxy_cache_valid 404 1m"), "{notes}\n{toml}");

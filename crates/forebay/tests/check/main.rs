@@ -177,7 +177,7 @@ fn warnings(name: &str, site: &str) -> String {
 
 #[test]
 fn an_owner_of_a_socket_that_the_machine_does_not_know_is_an_error() {
-    let site = "[[site]]\nlisten = \"unix:/tmp/x\"\nsocket_group = \"no-such-group\"\n\
+    let site = "[[site]]\nlisten = \"unix:no-such.sock\"\nsocket_group = \"no-such-group\"\n\
                 [[site.route]]\nrespond = \"a\"\n";
     let output = check(&[&typed("owner.toml", site)]);
     assert_eq!(output.status.code(), Some(2));
