@@ -18,49 +18,47 @@ const WORK: Duration = Duration::from_millis(2);
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Processes of a backend, which accept connections in order.
+#[derive(Clone)]
 struct Processes {
     free: Arc<Semaphore>,
     made: Rc<Cell<usize>>,
+    /// Additional time of the first reply on a connection.
+    start: Duration,
 }
 
 impl Processes {
     fn new(count: usize) -> Self {
-        Self { free: Arc::new(Semaphore::new(count)), made: Rc::default() }
+        Self { free: Arc::new(Semaphore::new(count)), made: Rc::default(), start: Duration::ZERO }
     }
 
     /// Serves the connections of `world`. A request takes as long as `work` returns; `/x?slow`
     /// takes a minute.
     fn serve(&self, world: &World, protocol: &'static Protocol, work: fn() -> Duration) {
-        let (backend, free) = (world.backend("10.0.0.1:80"), self.free.clone());
-        spawn_local(serve(backend, protocol, free, self.made.clone(), work));
+        spawn_local(self.clone().run(world.backend("10.0.0.1:80"), protocol, work));
     }
-}
 
-async fn serve(
-    mut backend: Backend,
-    protocol: &'static Protocol,
-    free: Arc<Semaphore>,
-    made: Rc<Cell<usize>>,
-    work: fn() -> Duration,
-) {
-    loop {
-        let connection = backend.accept().await;
-        made.set(made.get() + 1);
-        let process = free.clone().acquire_owned();
-        spawn_local(async move {
-            let _process = process.await;
-            let mut asked = Vec::new();
-            while connection.link.read(&mut asked).await.is_ok_and(|read| read > 0) {
-                if (protocol.is_whole)(&asked) {
-                    let is_slow = asked.windows(4).any(|four| four == b"slow");
-                    asked.clear();
-                    sleep(if is_slow { Duration::from_secs(60) } else { work() }).await;
-                    if connection.link.write(&(protocol.reply)()).await.is_err() {
-                        return;
+    async fn run(self, mut backend: Backend, protocol: &'static Protocol, work: fn() -> Duration) {
+        loop {
+            let connection = backend.accept().await;
+            self.made.set(self.made.get() + 1);
+            let process = self.free.clone().acquire_owned();
+            let start = self.start;
+            spawn_local(async move {
+                let _process = process.await;
+                sleep(start).await;
+                let mut asked = Vec::new();
+                while connection.link.read(&mut asked).await.is_ok_and(|read| read > 0) {
+                    if (protocol.is_whole)(&asked) {
+                        let is_slow = asked.windows(4).any(|four| four == b"slow");
+                        asked.clear();
+                        sleep(if is_slow { Duration::from_secs(60) } else { work() }).await;
+                        if connection.link.write(&(protocol.reply)()).await.is_err() {
+                            return;
+                        }
                     }
                 }
-            }
-        });
+            });
+        }
     }
 }
 
@@ -126,6 +124,31 @@ fn a_thread_without_a_process_gets_one_that_another_thread_keeps_idle() {
             let took = client(&other, 1).await.unwrap() - begun;
             assert!(took < 2 * PATIENCE, "{}: {took:?}", protocol.name);
             assert_eq!(processes.made.get(), 3, "{}: the other is kept", protocol.name);
+        });
+    }
+}
+
+#[test]
+fn a_backend_that_is_slow_on_new_connections_keeps_the_old_ones() {
+    for protocol in &PROTOCOLS {
+        in_memory(&protocol.route(""), async |world| {
+            let processes = Processes { start: 20 * WORK, ..Processes::new(1024) };
+            processes.serve(world, protocol, || WORK);
+            let visitors: Vec<_> = (0..8)
+                .map(|_| {
+                    let visits = (0..200).map(|_| world.client()).collect::<Vec<_>>();
+                    spawn_local(async move {
+                        for mut visit in visits {
+                            visit.send(GET).await;
+                            assert_eq!(visit.reply(GET).await.text(), "ok");
+                        }
+                    })
+                })
+                .collect();
+            for visitor in visitors {
+                visitor.await.unwrap();
+            }
+            assert!(processes.made.get() <= 20, "{}: {}", protocol.name, processes.made.get());
         });
     }
 }

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use super::ConnectionOrigin;
 use super::idle_connections::{IdleConnections, IdleOptions, IdlePools};
 use super::names::{Endpoint, Name};
-use super::pending_connections::{PendingConnections, Wait};
+use super::pending_connections::{PendingConnection, PendingConnections};
 use super::permits::{ConnectionPermit, Permits};
 
 /// Pause between two attempts to connect to a Unix socket whose queue is full.
@@ -108,7 +108,7 @@ pub struct BackendConnection {
     generation: u64,
     permit: Option<ConnectionPermit>,
     /// Measures the wait for the first byte of the reply. `None` after that byte.
-    wait: Cell<Option<Wait>>,
+    wait: Cell<Option<PendingConnection>>,
 }
 
 impl BackendConnection {
@@ -297,7 +297,7 @@ impl Backend {
     }
 
     fn reused(&self, socket: Socket, permit: Option<ConnectionPermit>) -> BackendConnection {
-        let wait = Cell::new(self.idle.reuse());
+        let wait = Cell::default();
         let generation = self.generation.get();
         BackendConnection { socket, is_reused: true, is_http2: false, generation, permit, wait }
     }

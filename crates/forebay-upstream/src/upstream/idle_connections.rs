@@ -19,7 +19,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tokio::time::Interval;
 
-use super::pending_connections::{PendingConnections, Wait};
+use super::pending_connections::{PendingConnection, PendingConnections};
 use super::permits::{ConnectionPermit, Grant, HolderId, Permits};
 
 /// Interval at which old idle connections are closed.
@@ -195,14 +195,8 @@ impl IdleConnections {
 
     /// Records that a connection is being opened for a request. Returns the measurement of the wait
     /// for the reply, or `None` if this backend's waits are not measured.
-    pub fn open(&self) -> Option<Wait> {
+    pub fn open(&self) -> Option<PendingConnection> {
         self.pending.as_ref().map(PendingConnections::open)
-    }
-
-    /// Records that a request uses a kept connection. Returns the measurement of the wait for the
-    /// reply, or `None` if this wait is not measured.
-    pub fn reuse(&self) -> Option<Wait> {
-        self.pending.as_ref().and_then(PendingConnections::reuse)
     }
 
     /// Calls [`PendingConnections::pop_overdue`].

@@ -9,9 +9,9 @@
 //! four times the usual wait for the first byte of a reply, and at least 5 ms. Forebay then closes
 //! a connection that has no request, at most one for each new connection.
 //!
-//! Forebay learns the usual wait from every new connection, and from kept connections while new
-//! connections wait. If Forebay has closed another connection for a new connection, the wait counts
-//! from that close.
+//! Forebay learns the usual wait from new connections alone. A server may need much longer for the
+//! first reply on a connection than for later ones: to Mono, 40 ms instead of 3. If Forebay has
+//! closed another connection for a new connection, the wait counts from that close.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -57,14 +57,6 @@ struct PendingState {
     holders: Vec<mpsc::UnboundedSender<()>>,
 }
 
-/// The wait of a request for the first byte of its reply.
-pub enum Wait {
-    /// The request is on a new connection.
-    New(PendingConnection),
-    /// The request is on a kept connection, and new connections waited when the request started.
-    Kept(Arc<PendingConnections>, Instant),
-}
-
 /// A new connection, until it receives a reply or is closed.
 pub struct PendingConnection {
     all: Arc<PendingConnections>,
@@ -77,7 +69,7 @@ struct Watch(Arc<PendingConnections>);
 
 impl PendingConnections {
     /// Records a new connection for a request. Must be called on a thread with a runtime.
-    pub fn open(self: &Arc<Self>) -> Wait {
+    pub fn open(self: &Arc<Self>) -> PendingConnection {
         let number = {
             let mut state = self.state();
             let number = state.next;
@@ -89,13 +81,7 @@ impl PendingConnections {
         if !self.is_watched.swap(true, Ordering::Relaxed) {
             tokio::task::spawn_local(watch(Watch(self.clone())));
         }
-        Wait::New(PendingConnection { all: self.clone(), number })
-    }
-
-    /// Records a request on a kept connection. Returns `None`, and records nothing, if no new
-    /// connection waits for a reply.
-    pub fn reuse(self: &Arc<Self>) -> Option<Wait> {
-        self.has_any().then(|| Wait::Kept(self.clone(), Instant::now()))
+        PendingConnection { all: self.clone(), number }
     }
 
     /// Returns true if a new connection is overdue. The caller must then close an idle connection.
@@ -195,17 +181,12 @@ async fn watch(watch: Watch) {
     }
 }
 
-impl Wait {
+impl PendingConnection {
     /// Ends the wait, because the first byte has arrived.
     pub fn end(self) {
-        match self {
-            Self::Kept(pending, since) => pending.learn(since.elapsed()),
-            Self::New(connection) => connection.all.learn(connection.leave()),
-        }
+        self.all.learn(self.leave());
     }
-}
 
-impl PendingConnection {
     /// Removes the connection from the list. Returns its waiting time, which begins when the
     /// connection is opened. The waiting time begins anew when an idle connection is closed in
     /// favor of this connection.
@@ -277,22 +258,19 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_as_long_as_on_kept_connections_is_not_overdue() {
+    fn a_wait_as_long_as_that_of_other_new_connections_is_not_overdue() {
         for (usual, overdue) in [(1, LEAST_PATIENCE), (200, Duration::from_millis(800))] {
             on_a_paused_clock(async |pending| {
-                let _first = pending.open();
                 for _ in 0..64 {
-                    let kept = pending.reuse().expect("one waits");
+                    let new = pending.open();
                     sleep(Duration::from_millis(usual)).await;
-                    kept.end();
+                    new.end();
                 }
-                while pending.pop_overdue() {}
                 let _new = pending.open();
                 sleep(overdue - Duration::from_millis(1)).await;
                 assert!(!pending.pop_overdue(), "{usual}");
                 sleep(Duration::from_millis(2)).await;
                 assert!(pending.pop_overdue(), "{usual}");
-                assert!(pending.reuse().is_none(), "nobody is left to compare with");
             });
         }
     }
