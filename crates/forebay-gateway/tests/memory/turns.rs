@@ -135,9 +135,11 @@ fn a_backend_that_is_slow_on_new_connections_keeps_the_old_ones() {
             let processes = Processes { start: 20 * WORK, ..Processes::new(1024) };
             processes.serve(world, protocol, || WORK);
             let visitors: Vec<_> = (0..8)
-                .map(|_| {
+                .map(|number| {
                     let visits = (0..200).map(|_| world.client()).collect::<Vec<_>>();
                     spawn_local(async move {
+                        // Each begins while the kept connections of those before it are in use.
+                        sleep(number * PATIENCE).await;
                         for mut visit in visits {
                             visit.send(GET).await;
                             assert_eq!(visit.reply(GET).await.text(), "ok");
