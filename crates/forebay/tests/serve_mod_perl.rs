@@ -254,6 +254,114 @@ fn imported_applications_of_debian_answer_as_under_apache() {
     }
 }
 
+/// PerlAddAuthzProvider and PerlAddAuthnProvider, from an imported configuration. Who may is never
+/// more than under Apache.
+#[test]
+fn rules_of_providers_decide_as_under_apache() {
+    let (conf, rows) = (include_str!("mod_perl/rules.conf"), include_str!("mod_perl/rules.txt"));
+    let forebay = imported(conf);
+    let ours = answers(&forebay.address.into(), rows);
+    let log = forebay.output();
+    forebay.stop();
+    let Some(apache) = apache(conf) else { return };
+    let theirs = answers(apache.address(), rows);
+    for (row, (ours, theirs)) in iter::zip(rows.lines(), iter::zip(&ours, &theirs)) {
+        assert_eq!(ours, theirs, "{row}\n{log}");
+    }
+    for text in ["secret page for goo", "secret page for anybody", "secret page for otto x"] {
+        assert!(ours.iter().any(|answer| answer.contains(text)), "{text}: {ours:#?}");
+    }
+}
+
+/// Rules beside those of handlers, in many combinations. Where the import cannot say the same, it
+/// closes more.
+#[test]
+fn imported_rules_open_nothing_that_apache_closes() {
+    const RULES: [&str; 28] = [
+        "Require valid-user",
+        "Require user \"anna otto\"",
+        "Require user anna",
+        "Require staff anna",
+        "Require staff anna otto",
+        "Require token sesame\nRequire user anna",
+        "Require all denied",
+        "Require all granted\nRequire user anna",
+        "Require ip 192.0.2.1",
+        "PerlAuthzHandler Rules::accepts\nRequire ip 192.0.2.1",
+        "PerlAuthzHandler Rules::accepts\nRequire all denied",
+        "PerlAuthzHandler Rules::accepts\nRequire user nobody",
+        "Require ip 127.0.0.1\nRequire user nobody",
+        "<RequireAll>\nRequire not user anna\nRequire valid-user\n</RequireAll>",
+        "<RequireAll>\nRequire valid-user\nRequire ip 192.0.2.1\n</RequireAll>",
+        "<RequireAll>\nRequire staff anna\nRequire token sesame\n</RequireAll>",
+        "<RequireAll>\n<RequireNone>\nRequire staff anna\n</RequireNone>\nRequire valid-user\n\
+         </RequireAll>",
+        "Order deny,allow\nDeny from all\nAllow from 192.0.2.1\nRequire valid-user",
+        "Order allow,deny\nAllow from all\nDeny from 127.0.0.1\nRequire staff anna",
+        "Order deny,allow\nDeny from all\nAllow from 127.0.0.1\nRequire staff anna",
+        "<Limit POST>\nRequire user anna\n</Limit>",
+        "<Limit POST>\nRequire staff anna\n</Limit>\nRequire user otto",
+        "<LimitExcept GET>\nRequire staff anna\n</LimitExcept>",
+        "<Limit GET>\nRequire user anna\n</Limit>\n<Limit POST>\nRequire user otto\n</Limit>",
+        "<Limit POST>\nOrder deny,allow\nDeny from all\n</Limit>\nRequire valid-user",
+        "Satisfy any\nPerlAccessHandler Rules::inside\nRequire user anna",
+        "Satisfy any\nPerlAccessHandler Rules::inside\nAllow from 192.0.2.1\nRequire user anna",
+        "Satisfy any\nOrder deny,allow\nDeny from all\nAllow from 192.0.2.1\nRequire user anna",
+    ];
+    let (mut conf, mut rows) = (
+        "MaxRequestWorkers 1\nKeepAlive Off\nPerlSwitches -I{dir}/lib\nDocumentRoot {dir}/docs\n\
+         TypesConfig /etc/mime.types\n<Directory />\nRequire all granted\n</Directory>\n\
+         PerlModule Rules\nPerlAddAuthzProvider staff Rules->staff\n\
+         PerlAddAuthzProvider token Rules::token\n"
+            .to_owned(),
+        String::new(),
+    );
+    let mut place = |sections: &str, path: &str, is_perl: bool| {
+        let handler = "SetHandler perl-script\nPerlResponseHandler Rules";
+        let handler = if is_perl { handler } else { "" };
+        conf.push_str(&sections.replace("{path}", path).replace("{handler}", handler));
+        for method in ["GET", "HEAD", "POST:3"] {
+            for field in [
+                "",
+                " X-Token=sesame",
+                " Authorization=Basic_YW5uYTpzZWNyZXQ=",
+                " Authorization=Basic_b3R0bzpzZWNyZXQ=",
+                " Authorization=Basic_YW5uYTpzZWNyZXQ= X-Token=sesame",
+                " Authorization=Basic_YW5uYTp3cm9uZw==",
+            ] {
+                rows.push_str(&format!("{path}/file.txt {method}{field}\n"));
+            }
+        }
+    };
+    let login = "AuthType Basic\nAuthName own\nPerlAuthenHandler Rules::login\n";
+    for (at, rules) in RULES.iter().enumerate() {
+        for (is_perl, kind) in [(true, "app"), (false, "gate")] {
+            let text = format!("<Location {{path}}>\n{{handler}}\n{login}{rules}\n</Location>\n");
+            place(&text, &format!("/{kind}{at}"), is_perl);
+        }
+        // An inner section, whose rules replace those outside or are merged with them.
+        for (merging, kind) in [("And", "and"), ("Or", "or"), ("Off", "off")] {
+            let text = format!(
+                "<Location {{path}}>\n{{handler}}\n{login}{rules}\n</Location>\n<Location \
+                 {{path}}/file.txt>\nAuthMerging {merging}\nRequire user otto\n</Location>\n"
+            );
+            place(&text, &format!("/{kind}{at}"), true);
+        }
+    }
+    let forebay = serve_imported(&conf).0;
+    let ours = answers(&forebay.address.into(), &rows);
+    forebay.stop();
+    let Some(apache) = apache(&conf) else { return };
+    let theirs = answers(apache.address(), &rows);
+    let is_open = |answer: &String| answer.starts_with("200") || answer.starts_with("404");
+    let mut count = 0;
+    for (row, (ours, theirs)) in iter::zip(rows.lines(), iter::zip(&ours, &theirs)) {
+        assert!(!is_open(ours) || is_open(theirs), "{row}: {ours}, and not {theirs}");
+        count += usize::from(is_open(ours));
+    }
+    assert!(count > 100, "{count}");
+}
+
 /// Replaces the random names of sessions.
 fn without_sessions(answer: &str) -> String {
     let mut parts = answer.split("session-id=");
@@ -261,8 +369,15 @@ fn without_sessions(answer: &str) -> String {
     parts.fold(first, |text, part| text + "session-id=" + part.get(32..).unwrap_or(part))
 }
 
-/// Serves what `forebay import apache` makes of a configuration, each application with one process.
+/// Serves what `forebay import apache` makes of a configuration, all of which it knows.
 fn imported(conf: &str) -> Forebay {
+    let (forebay, text) = serve_imported(conf);
+    assert!(!text.contains("NOT TRANSLATED"), "{text}");
+    forebay
+}
+
+/// Serves what `forebay import apache` makes of a configuration, each application with one process.
+fn serve_imported(conf: &str) -> (Forebay, String) {
     let folder = Folder::new();
     copy_files(&folder);
     let dir = folder.path().to_str().unwrap().to_owned();
@@ -271,10 +386,9 @@ fn imported(conf: &str) -> Forebay {
     let file = folder.write("apache.conf", conf);
     let out = Command::new(support::program()).args(["import", "apache"]).arg(file).output();
     let text = String::from_utf8(out.unwrap().stdout).unwrap();
-    assert!(!text.contains("NOT TRANSLATED"), "{text}");
     let kind = "kind = \"mod-perl\"";
     let text = text.replace(listen, "127.0.0.1:0").replace(kind, &format!("{kind}\nworkers = 1"));
-    serve(folder, &text)
+    (serve(folder, &text), text)
 }
 
 #[test]
@@ -527,7 +641,17 @@ fn apache(conf: &str) -> Option<Peer> {
     copy_files(&folder);
     let dir = folder.path().to_str().unwrap().to_owned();
     let conf = in_directory(conf, &dir);
-    let modules = ["alias", "authn_core", "authz_user", "auth_basic", "mime", "dir", "perl"];
+    let modules = [
+        "access_compat",
+        "alias",
+        "auth_basic",
+        "authn_core",
+        "authz_host",
+        "authz_user",
+        "dir",
+        "mime",
+        "perl",
+    ];
     let peer = peer::apache(&modules, &conf);
     KEPT.with(|kept| kept.borrow_mut().push(folder));
     peer

@@ -24,7 +24,8 @@ sub requires {
 }
 
 sub some_auth_required { @{ Forebay::ModPerl::requirements() } ? 1 : 0 }
-sub satisfies { 2 }    # SATISFY_NOSPEC
+my %SATISFY = (all => 0, any => 1);
+sub satisfies { $SATISFY{ Forebay::ModPerl::directive('Satisfy') // '' } // 2 }    # SATISFY_NOSPEC
 sub allow_options { 15 }
 sub allow_overrides { 0 }
 sub allow_override_opts { 0 }

@@ -5,6 +5,7 @@ use strict;
 use warnings;
 
 our %GROUPS = (
+    auth => 'AP_AUTH_INTERNAL_MASK=15 AP_AUTH_INTERNAL_PER_CONF=1 AP_AUTH_INTERNAL_PER_URI=0',
     authn_status => '
         AUTH_DENIED=0 AUTH_GENERAL_ERROR=4 AUTH_GRANTED=1 AUTH_USER_FOUND=2 AUTH_USER_NOT_FOUND=3',
     authz_status => '
@@ -79,6 +80,12 @@ our %GROUPS = (
 );
 
 our %TEXTS = (
+    auth     => {
+        AUTHN_DEFAULT_PROVIDER => 'file', AUTHN_PREFIX => 'AUTHENTICATE_', AUTHZ_PREFIX => 'AUTHORIZE_',
+        AUTHN_PROVIDER_GROUP => 'authentication', AUTHZ_PROVIDER_GROUP => 'authorization',
+        AUTHN_PROVIDER_NAME_NOTE => 'authn_provider_name', AUTHZ_PROVIDER_NAME_NOTE => 'authz_provider_name',
+        AUTHN_PROVIDER_VERSION => '0', AUTHZ_PROVIDER_VERSION => '0',
+    },
     config   => { DECLINE_CMD => "\a\b" },
     types    => { DIR_MAGIC_TYPE => 'httpd/unix-directory' },
     platform => { CRLF => "\r\n", CRLF_ASCII => "\r\n" },

@@ -14,6 +14,14 @@ sub request {
     return $before;
 }
 
+# In startup.pl: as PerlAddAuthzProvider and PerlAddAuthnProvider. What a second function would answer,
+# passwords for Digest, nobody asks for here.
+sub register_auth_provider {
+    my (undef, $group, $name, undef, $function) = @_;
+    Forebay::Phases::add_provider($group, $name, $function);
+    return 0;
+}
+
 sub get_status_line { Forebay::ModPerl::status_line($_[0]) }
 
 package Apache2::RequestRec;

@@ -64,6 +64,8 @@ sub configure {
         }
     }
     elsif ($directive =~ /\APerl\w+Handler\z/) { Forebay::Phases::push_for_all($directive, @values) }
+    elsif ($directive eq 'PerlAddAuthzProvider') { Forebay::Phases::add_provider('authorization', @values) }
+    elsif ($directive eq 'PerlAddAuthnProvider') { Forebay::Phases::add_provider('authentication', @values) }
     else { $directives{$directive} = \@values }
 }
 
@@ -114,7 +116,9 @@ sub document_root { $root // home() }
 
 sub directive { my $values = $directives{ $_[0] }; $values ? $values->[0] : undef }
 
-sub requirements { $directives{Require} || [] }
+sub directives { $directives{ $_[0] } || [] }
+
+sub requirements { directives('Require') }
 
 # The variables of `env`.
 sub own_variables { map { ($_ => $inherited{$_}) } @{ $directives{PerlSetEnv} || [] } }

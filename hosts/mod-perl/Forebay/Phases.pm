@@ -11,6 +11,7 @@ our $current = '';          # the phase that runs
 our $kept_type;             # of the content, while internal_redirect_handler runs
 my %configured;             # phase => handlers of all requests
 my %resolved;               # text => handler
+my %providers;              # authentication or authorization => name => handler
 my ($precede, $follow) = (0, 0);    # how many phases before the response, and after the reply, have any
 my %IS_PHASE = map { ("Perl${_}Handler" => 1) } qw(PostReadRequest Init Trans MapToStorage
     HeaderParser Access Authen Authz Type Fixup Response Log Cleanup ChildInit ChildExit
@@ -146,6 +147,7 @@ sub load_all {
     for my $list (values %configured) {
         $_->{code} || load($_) for @$list;
     }
+    $_->{code} || load($_) for map { values %$_ } values %providers;
 }
 
 # Calls a handler. Returns its answer, as mod_perl understands it; undef if it has called exit,
@@ -239,22 +241,42 @@ sub is_inside {
     return index("$r->{uri}/", "$location/") == 0;
 }
 
+# ---- who may ----
+
+# The answers of authz and authn providers, with Apache's numbers.
+my ($DENIED, $GRANTED, $NEUTRAL, $NOT_FOUND, $NO_USER) = (0, 1, 2, 3, 4);
+
+sub add_provider {
+    my ($group, $name, $what) = @_;
+    $providers{$group}{$name} = resolved($what);
+}
+
 # Runs the phases that decide whether the client may.
 sub authorize {
     my ($r) = @_;
     my $status = run($r, 'PerlAccessHandler', 1);
-    return $status if $status != $OK;
+    my $is_any = $r->satisfies == 1 && @{ handlers_of($r, 'PerlAccessHandler') };
+    return $status if $is_any ? $status == $OK : $status != $OK;
     my $requirements = Forebay::ModPerl::requirements();
-    return $OK if !@$requirements;
+    return $status if !@$requirements;
+    # Nobody has to log in for what is decided without a user.
+    my $verdict = verdict($r, $requirements);
+    return $OK if $verdict == $GRANTED;
+    return refused($r, 403) if $verdict == $DENIED;
+    return $verdict if $verdict != $NO_USER;
     $status = run($r, 'PerlAuthenHandler');
+    $status = check_password($r) if $status == $DECLINED;
     return unfinished($r, 'check user') if $status == $DECLINED;
     return $status if $status != $OK;
     return unfinished($r, 'check user: no handler has set one') if !defined $r->{user};
     $status = run($r, 'PerlAuthzHandler');
     return $status if $status != $DECLINED;
-    return $OK if grep { meets($r->{user}, $_) } @$requirements;
+    $verdict = verdict($r, $requirements);
+    return $OK if $verdict == $GRANTED;
+    return $verdict if $verdict != $DENIED && $verdict != $NO_USER;
+    return refused($r, 403) if $verdict == $DENIED && !defined $r->auth_type;
     $r->note_auth_failure;
-    return 401;
+    return refused($r, 401);
 }
 
 sub unfinished {
@@ -263,11 +285,68 @@ sub unfinished {
     return 500;
 }
 
+sub refused {
+    my ($r, $status) = @_;
+    $r->log_error('no rule of Require admits ' . ($r->{user} // 'the client') . ': ' . $r->uri);
+    return $status;
+}
+
+# Returns what the requirements say together, of which one is enough: granted, denied, needs a user,
+# or the status of an error.
+sub verdict {
+    my ($r, $requirements) = @_;
+    my $verdict = $DENIED;
+    for (@$requirements) {
+        my $each = meets($r, $_);
+        return $each if $each == $GRANTED;
+        return unfinished($r, "evaluate '$_'") if $each != $DENIED && $each != $NEUTRAL && $each != $NO_USER;
+        $verdict = $NO_USER if $each == $NO_USER;
+    }
+    return $verdict;
+}
+
 sub meets {
-    my ($user, $requirement) = @_;
-    my ($kind, @names) = split ' ', $requirement;
-    return 1 if $kind eq 'valid-user' || $requirement =~ /\Aall\s+granted\z/;
-    return $kind eq 'user' && grep { $_ eq $user } @names;
+    my ($r, $requirement) = @_;
+    my ($kind, $rest) = $requirement =~ /\A\s*(\S+)\s*(.*?)\s*\z/s or return $DENIED;
+    if (my $provider = $providers{authorization}{$kind}) {
+        return call($provider, $current, $r, $rest) // 500;
+    }
+    return $rest =~ /\Agranted\z/i ? $GRANTED : $DENIED if $kind eq 'all';
+    # Apache decides these without a user, but they are not known here.
+    return $DENIED if $kind =~ /\A(?:ip|host|forward-dns|local|env|method|expr|not)\z/;
+    # An authz handler may know the others.
+    return $NO_USER if !defined $r->{user};
+    return $GRANTED if $kind eq 'valid-user';
+    return $kind eq 'user' && grep({ $_ eq $r->{user} } words($rest)) ? $GRANTED : $DENIED;
+}
+
+# Returns the words of a line of Apache's configuration.
+sub words {
+    my ($text) = @_;
+    my @words;
+    while ($text =~ /\G\s*(?:(["'])((?:\\.|(?!\1).)*)\1?|(\S+))/gs) {
+        push @words, $3 // $2 =~ s/\\([\\"'])/$1/gr;
+    }
+    return @words;
+}
+
+# Asks the authn providers about the password, as mod_auth_basic does.
+sub check_password {
+    my ($r) = @_;
+    my $names = Forebay::ModPerl::directives('AuthBasicProvider');
+    return $DECLINED if !@$names || lc($r->auth_type // '') ne 'basic';
+    my ($status, $password) = $r->get_basic_auth_pw;
+    return $status if $status != $OK;
+    my $answer = $NOT_FOUND;
+    for (@$names) {
+        my $provider = $providers{authentication}{$_} or return unfinished($r, "find the provider $_");
+        $answer = call($provider, $current, $r, $r->{user}, $password) // 500;
+        last if $answer != $NOT_FOUND;
+    }
+    return $OK if $answer == $GRANTED;
+    return unfinished($r, 'check the password') if $answer != $DENIED && $answer != $NOT_FOUND;
+    $r->note_basic_auth_failure;
+    return 401;
 }
 
 sub respond {

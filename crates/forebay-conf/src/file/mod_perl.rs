@@ -1,8 +1,11 @@
 //! The tables that only an application of kind `mod-perl` has, as the user types them.
 
+use std::collections::BTreeMap;
+
 use forebay_conf_derive::Table;
 
 use crate::key::{At, OneOrMany};
+use crate::plan::Satisfy;
 
 /// Handlers of the phases of a request, and of the life of a process.
 #[derive(Debug, Default, Table)]
@@ -75,4 +78,13 @@ pub struct PerlAuth {
     /// Require: who may, such as "valid-user" or ["user anna", "group staff"]. Default: nobody has
     /// to log in; the phases authen and authz do not run.
     pub require: Option<At<OneOrMany<String>>>,
+    /// PerlAddAuthzProvider: handlers by the first word of the lines of `require` that they decide.
+    #[key(default)]
+    pub providers: BTreeMap<String, At<String>>,
+    /// PerlAddAuthnProvider and AuthBasicProvider: handlers that check passwords, asked in this
+    /// order until one knows the user. Default: none; only the phase authen checks passwords.
+    pub passwords: Option<At<OneOrMany<String>>>,
+    /// Satisfy: with "any", who passes the handlers of the phase `access` needs no login. Default:
+    /// "all".
+    pub satisfy: Option<At<Satisfy>>,
 }

@@ -6,7 +6,7 @@ use crate::error::Problem;
 use crate::file::{self, At, OneOrMany};
 use crate::key::no_effect;
 use crate::key::paths::{directory, file as existing_file};
-use crate::plan::AppKind;
+use crate::plan::{AppKind, Satisfy};
 use crate::suggest;
 
 /// The options of PerlOptions that a handler can notice.
@@ -48,6 +48,24 @@ pub(super) fn mod_perl(context: &Context<'_>, typed: &At<file::App>) -> Resoluti
         }
         if let Some(at) = &auth.require {
             add("Require", each(at, |at| Ok(text(at)?.to_owned()))?);
+        }
+        if let Some(at) = &auth.satisfy {
+            add(
+                "Satisfy",
+                vec![String::from(if at.value == Satisfy::Any { "any" } else { "all" })],
+            );
+        }
+        for (kind, at) in &auth.providers {
+            let name = handler(&at.with(&at.value))?;
+            add("PerlAddAuthzProvider", vec![provider(kind, at)?, name]);
+        }
+        if let Some(at) = &auth.passwords {
+            // Each handler is a provider of its own name.
+            let names = each(at, handler)?;
+            for name in &names {
+                add("PerlAddAuthnProvider", vec![name.clone(), name.clone()]);
+            }
+            add("AuthBasicProvider", names);
         }
     }
     Ok(AppKind::ModPerl {
@@ -112,6 +130,23 @@ fn handler(at: &At<&String>) -> Resolution<String> {
         "write a module (\"My::Handler\"), a function (\"My::Handler::page\") or a method \
          (\"My::Handler->page\")",
     ))
+}
+
+/// Checks the first word of lines of `require` that a provider decides.
+fn provider(kind: &str, at: &At<String>) -> Resolution<String> {
+    const OWN: [&str; 3] = ["all", "user", "valid-user"];
+    let is_word = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\'' | '\\');
+    if kind.is_empty() || !kind.chars().all(is_word) {
+        let problem =
+            Problem::new(&at.span, format!("\"{kind}\" cannot begin a line of `require`"));
+        return Err(problem.help("write a word, such as `staff = \"My::Staff->check\"`"));
+    }
+    if OWN.iter().any(|own| kind.eq_ignore_ascii_case(own)) {
+        let problem =
+            Problem::new(&at.span, format!("`require` has a meaning of its own for {kind}"));
+        return Err(problem.help("write another word, here and in `require`"));
+    }
+    Ok(kind.to_owned())
 }
 
 fn option(at: &At<&String>) -> Resolution<String> {

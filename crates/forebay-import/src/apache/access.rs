@@ -202,6 +202,14 @@ pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
     gate
 }
 
+/// Returns the rules about hosts (`Order`, `Allow`, `Deny`) alone, which hold beside those of
+/// handlers.
+pub fn gate_of_hosts(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
+    let old = |layer: &&[Directive]| layer.iter().filter(|line| is_old(line)).cloned().collect();
+    let layers: Vec<Vec<Directive>> = layers.iter().map(old).collect();
+    gate(cx, &layers.iter().map(Vec::as_slice).collect::<Vec<_>>())
+}
+
 /// Marks the access rules of the layers as read.
 pub fn settle_gate(layers: &[&[Directive]]) {
     settle(layers, &RULES);
@@ -501,7 +509,9 @@ pub fn access_without_translation(block: &[Directive]) -> Option<&Directive> {
             || matches!(&*name, "fcgidaccesschecker" | "fcgidauthenticator" | "fcgidauthorizer")
             || name.starts_with("luahookaccess")
             || name.starts_with("luahookauth");
+        // Registering a provider restricts nothing.
         let is_perl = name.starts_with("perl")
+            && !name.starts_with("perladdauth")
             && ["access", "authen", "authz"].iter().any(|phase| name.contains(phase));
         let configures = |code: &Directive| {
             ["add_config", "PerlConfig", "Directory", "Files", "Location", "VirtualHost"]

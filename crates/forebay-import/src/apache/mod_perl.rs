@@ -4,7 +4,7 @@
 use super::Cx;
 use super::names::is_known;
 use super::sections::{all, last};
-use super::syntax::{Directive, line};
+use super::syntax::{Directive, is, line};
 use crate::draft::DraftRoute;
 use crate::files;
 use crate::value::{Table, Value};
@@ -65,9 +65,41 @@ pub fn answers(layers: &[&[Directive]]) -> bool {
         && !response.iter().any(|name| registry_mode(name).is_some() || is_plack(name))
 }
 
-/// Returns true if handlers find out who the user is, so that `Require` is theirs, too.
+/// Returns true if handlers find out who the user is, or decide about lines of `Require`, so that
+/// all of `Require` is theirs.
 pub fn authenticates(layers: &[&[Directive]]) -> bool {
     !handlers(layers, "PerlAuthenHandler").is_empty()
+        || decided_by_provider(layers).is_some()
+        || !password_handlers(layers).is_empty()
+}
+
+/// Returns the handlers that a directive such as PerlAddAuthzProvider names, by their names in other
+/// lines.
+fn providers<'a>(layers: &[&'a [Directive]], directive: &str) -> Vec<(&'a str, &'a str)> {
+    all(layers, directive).into_iter().rev().map(|line| (line.arg(0), line.arg(1))).collect()
+}
+
+/// Returns the handler that a directive such as PerlAddAuthzProvider gives this name.
+fn provider<'a>(layers: &[&'a [Directive]], directive: &str, name: &str) -> Option<&'a str> {
+    providers(layers, directive)
+        .into_iter()
+        .find(|(own, _)| *own == name)
+        .map(|(_, handler)| handler)
+}
+
+/// Returns the first rule that holds, and that a handler decides.
+fn decided_by_provider<'a>(layers: &[&'a [Directive]]) -> Option<&'a Directive> {
+    let is_decided = |rule: &&Directive| provider(layers, AUTHZ, rule.arg(0)).is_some();
+    rules(layers)?.into_iter().find(is_decided)
+}
+
+const AUTHZ: &str = "PerlAddAuthzProvider";
+const AUTHN: &str = "PerlAddAuthnProvider";
+
+/// Returns the names in AuthBasicProvider that are those of handlers, and the handlers.
+fn password_handlers<'a>(layers: &[&'a [Directive]]) -> Vec<(&'a str, &'a str)> {
+    let names = last(layers, "AuthBasicProvider").map_or(&[][..], |line| &line.args);
+    names.iter().filter_map(|name| Some((name.as_str(), provider(layers, AUTHN, name)?))).collect()
 }
 
 /// Handlers that decide about requests which something else than an application of kind `mod-perl`
@@ -85,13 +117,21 @@ const UNCALLED: [&str; 6] = [
     "PerlOutputFilterHandler",
 ];
 
-/// Returns the first line of a section that lets handlers decide.
-pub fn deciding<'a>(inner: &[&'a [Directive]]) -> Option<&'a Directive> {
+/// Returns the first line of a section that lets handlers decide. `inner` are the layers without
+/// those of the server.
+pub fn deciding<'a>(
+    layers: &[&'a [Directive]],
+    inner: &[&'a [Directive]],
+) -> Option<&'a Directive> {
     inner
         .iter()
         .copied()
         .flatten()
         .find(|line| DECIDING.iter().any(|name| line.name.eq_ignore_ascii_case(name)))
+        .or_else(|| decided_by_provider(layers))
+        .or_else(|| {
+            last(inner, "AuthBasicProvider").filter(|_| !password_handlers(layers).is_empty())
+        })
 }
 
 /// Returns the application for `perl_gate`. Fails if the handlers have no translation.
@@ -263,24 +303,9 @@ fn application(
     if !phases.is_empty() {
         table.set("phases", phases);
     }
-    match auth(layers) {
-        Some(auth) => table.set("auth", auth),
-        // Without `auth`, the handlers would not run.
-        None if !handlers(layers, "PerlAuthenHandler").is_empty() => {
-            return Err("write the Require lines here as `auth` of an application of kind \
-                        \"mod-perl\""
-                .to_owned());
-        }
-        // Without rules, handlers read them.
-        None if all(layers, "Require").iter().all(|line| line.args == ["all", "granted"]) => {
-            let mut names = Table::default();
-            names.set_some("type", last(layers, "AuthType").map(|line| line.arg(0)));
-            names.set_some("name", last(layers, "AuthName").map(|line| line.arg(0)));
-            if !names.is_empty() {
-                table.set("auth", names);
-            }
-        }
-        None => {}
+    let auth = auth(cx, layers)?;
+    if !auth.is_empty() {
+        table.set("auth", auth);
     }
     let vars = vars(layers);
     if !vars.is_empty() {
@@ -414,33 +439,131 @@ fn vars(layers: &[&[Directive]]) -> Table {
     vars
 }
 
-/// Returns `auth` for handlers that find out who the user is.
-fn auth(layers: &[&[Directive]]) -> Option<Table> {
-    if handlers(layers, "PerlAuthenHandler").is_empty() {
-        return None;
-    }
-    // Rules within others have no translation.
-    let has_nested = |layer: &&[Directive]| {
-        let names = ["RequireAll", "RequireAny", "RequireNone", "Limit", "LimitExcept"];
-        names.iter().any(|name| !all(&[layer], name).is_empty())
-    };
-    if layers.iter().any(has_nested) {
-        return None;
-    }
-    let requires = layers.iter().rev().find_map(|layer| {
-        let found = all(&[layer], "Require");
-        (!found.is_empty()).then(|| found.iter().map(|line| line.args.join(" ")).collect())
-    });
-    let mut requires: Vec<String> = requires?;
-    requires.retain(|rule| !rule.eq_ignore_ascii_case("all granted"));
-    if requires.is_empty() {
-        return None;
-    }
+/// Returns `auth`: the rules, and the handlers that decide about them.
+fn auth(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Result<Table, String> {
     let mut table = Table::default();
-    table.set_some("type", last(layers, "AuthType").map(|line| line.arg(0)));
+    let kind = last(layers, "AuthType").map(|line| line.arg(0));
+    table.set_some("type", kind);
     table.set_some("name", last(layers, "AuthName").map(|line| line.arg(0)));
-    set_names(&mut table, "require", requires);
-    Some(table)
+    if !authenticates(layers) {
+        // Without rules, handlers read them.
+        let is_open = all(layers, "Require").iter().all(|line| line.args == ["all", "granted"]);
+        return Ok(if is_open { table } else { Table::default() });
+    }
+    let next = "write the Require lines here as `auth` of an application of kind \"mod-perl\"";
+    let mut rules = rules(layers).ok_or(next)?;
+    rules.retain(|rule| !rule.args.join(" ").eq_ignore_ascii_case("all granted"));
+    // Without `require`, the handlers would not run.
+    if rules.is_empty() {
+        return Err(next.to_owned());
+    }
+    for rule in &rules {
+        const OF_APACHE: [&str; 7] =
+            ["ip", "host", "forward-dns", "local", "env", "method", "expr"];
+        let is_own = provider(layers, AUTHZ, rule.arg(0)).is_none();
+        if is_own && OF_APACHE.contains(&rule.arg(0)) {
+            note(cx, rule, "`auth` has rules about users and those of handlers: it admits nobody");
+        }
+    }
+    for section in layers.iter().copied().flatten().filter(|line| is_limit(line)) {
+        section.settle_all();
+        note(cx, section, "the same rules hold for all methods here");
+    }
+    let texts = rules
+        .iter()
+        .map(|rule| rule.args.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "));
+    set_names(&mut table, "require", texts.collect());
+    let checked = |handler: &str| {
+        let is_known = is_handler(handler);
+        is_known.then(|| handler.to_owned()).ok_or(format!("{handler} does not name a handler"))
+    };
+    let mut deciding = Table::default();
+    for rule in &rules {
+        if let Some(handler) = provider(layers, AUTHZ, rule.arg(0)) {
+            if ["all", "user", "valid-user"].contains(&rule.arg(0)) {
+                return Err(format!(
+                    "give the rule {} of PerlAddAuthzProvider another name",
+                    rule.arg(0)
+                ));
+            }
+            deciding.set(rule.arg(0), checked(handler)?);
+        }
+    }
+    if !deciding.is_empty() {
+        table.set("providers", deciding);
+    }
+    // Beside rules about hosts, all must hold.
+    let has_hosts = ["Order", "Allow", "Deny"].iter().any(|name| last(layers, name).is_some());
+    let is_alone = !has_hosts && !handlers(layers, "PerlAccessHandler").is_empty();
+    let satisfy = last(layers, "Satisfy").map(|line| line.arg(0).to_ascii_lowercase());
+    table.set_some("satisfy", satisfy.filter(|word| word == "all" || word == "any" && is_alone));
+    let passwords = password_handlers(layers);
+    let named = last(layers, "AuthBasicProvider").map_or(0, |line| line.args.len());
+    if !passwords.is_empty() && passwords.len() < named {
+        return Err(
+            "let one kind of provider check passwords: handlers, or `basic_auth`".to_owned()
+        );
+    }
+    let has_authen = !handlers(layers, "PerlAuthenHandler").is_empty();
+    let is_basic = kind.is_some_and(|kind| kind.eq_ignore_ascii_case("basic"));
+    if !has_authen && kind.is_some() && (!is_basic || passwords.is_empty()) {
+        return Err("let a handler of the phase `authen` find the user".to_owned());
+    }
+    let passwords = passwords.into_iter().map(|(_, handler)| checked(handler));
+    let passwords = passwords.collect::<Result<Vec<String>, String>>()?;
+    if !passwords.is_empty() {
+        set_names(&mut table, "passwords", passwords);
+    }
+    for name in [AUTHZ, AUTHN, "AuthBasicProvider"] {
+        all(layers, name).into_iter().for_each(Directive::settle);
+    }
+    Ok(table)
+}
+
+/// Returns a word as Apache's configuration would have it.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| !c.is_whitespace() && !matches!(c, '"' | '\'' | '\\');
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+/// Returns the lines of `Require` that hold: those of the innermost section that has any, of which
+/// one is enough. `None` if they have no translation, and an empty list if there are none.
+///
+/// Lines within a `Limit` section add alternatives to those outside, which are left out; alone, they
+/// hold for all methods here. So no method becomes more open.
+fn rules<'a>(layers: &[&'a [Directive]]) -> Option<Vec<&'a Directive>> {
+    let is_rule = |line: &Directive| is(line, "Require");
+    let is_group = |line: &&Directive| {
+        ["RequireAll", "RequireAny", "RequireNone"].iter().any(|name| is(line, name))
+    };
+    let merges =
+        last(layers, "AuthMerging").is_some_and(|line| !line.arg(0).eq_ignore_ascii_case("off"));
+    let mut limits = layers.iter().copied().flatten().filter(|line| is_limit(line));
+    if merges || limits.any(|limit| !limit.inside().iter().all(is_rule)) {
+        return None;
+    }
+    for layer in layers.iter().rev() {
+        if layer.iter().any(|line| is_group(&line)) {
+            return None;
+        }
+        let own: Vec<&Directive> = layer.iter().filter(|line| is_rule(line)).collect();
+        let limits: Vec<&Directive> = layer.iter().filter(|line| is_limit(line)).collect();
+        match &limits[..] {
+            _ if !own.is_empty() => return Some(own),
+            [] => {}
+            [one] => return Some(one.inside().iter().collect()),
+            _ => return None,
+        }
+    }
+    Some(Vec::new())
+}
+
+/// Returns true for a section about some methods.
+pub fn is_limit(line: &Directive) -> bool {
+    is(line, "Limit") || is(line, "LimitExcept")
 }
 
 /// Returns the handlers of a phase: those of the innermost section that names any.

@@ -93,6 +93,8 @@ pub const READ: &[&str] = &[
     "PerlAccessHandler",
     "PerlAuthenHandler",
     "PerlAuthzHandler",
+    "PerlAddAuthnProvider",
+    "PerlAddAuthzProvider",
     "PerlTypeHandler",
     "PerlFixupHandler",
     "PerlInputFilterHandler",

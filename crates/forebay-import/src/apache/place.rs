@@ -2,7 +2,9 @@
 //! (`bases`). A region is a part of a base that has its own sections.
 
 use super::Cx;
-use super::access::{Gate, access_without_translation, gate, refused_methods, settle_gate};
+use super::access::{
+    access_without_translation, gate, gate_of_hosts, refused_methods, settle_gate,
+};
 use super::around::Around;
 use super::bases;
 use super::bases::{Base, Content, redirects_within};
@@ -120,15 +122,16 @@ fn answers(
     }
     let by_perl = matches!(base.content, Content::Files) && mod_perl::answers(&layers);
     let inner = &layers[sections.levels.len()..];
-    let deciding = if by_perl { None } else { mod_perl::deciding(inner) };
+    let deciding = if by_perl { None } else { mod_perl::deciding(&layers, inner) };
     let perl_gate = deciding.map(|line| {
         let dir = dir.as_deref().unwrap_or("/");
         (line, mod_perl::gate(cx, &layers, line, dir))
     });
     let is_of_perl = by_perl || matches!(perl_gate, Some((_, Ok(_))));
-    let rules = if is_of_perl && mod_perl::authenticates(&layers) {
+    let is_ruled_by_perl = is_of_perl && mod_perl::authenticates(&layers);
+    let rules = if is_ruled_by_perl {
         settle_gate(&layers);
-        Gate::default()
+        gate_of_hosts(cx, &layers)
     } else {
         gate(cx, &layers)
     };
@@ -188,8 +191,10 @@ fn answers(
     };
     let is_met = |d: &&Directive| scheme == "https" && is(d, "SSLRequireSSL");
     // Handlers of the whole server also decide about what has no section.
-    let is_of_app =
-        |d: &&Directive| (by_perl || is_of_perl && is_inner(d)) && mod_perl::is_of_application(d);
+    let is_of_app = |d: &&Directive| {
+        (by_perl || is_of_perl && is_inner(d)) && mod_perl::is_of_application(d)
+            || is_ruled_by_perl && mod_perl::is_limit(d)
+    };
     let lines = inner.iter().copied().flatten();
     let lines = lines.filter(|directive| !is_met(directive) && !is_of_app(directive));
     let lines = lines.filter(|directive| refused_methods(directive).is_none());
