@@ -85,6 +85,6 @@ pub struct PerlAuth {
     /// order until one knows the user. Default: none; only the phase authen checks passwords.
     pub passwords: Option<At<OneOrMany<String>>>,
     /// Satisfy: with "any", who passes the handlers of the phase `access` needs no login. Default:
-    /// "all".
+    /// none; then both decide, as with "all".
     pub satisfy: Option<At<Satisfy>>,
 }
