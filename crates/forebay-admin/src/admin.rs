@@ -64,6 +64,8 @@ pub struct Status {
     pub certificates: Vec<CertificateRow>,
     /// The configuration that runs.
     pub configuration: ConfigurationRow,
+    /// The sites and users that are left out: each with its problem, and the next step.
+    pub left_out: Vec<(String, String, String)>,
 }
 
 /// A certificate at one moment.
@@ -456,8 +458,16 @@ impl Admin {
     /// Returns the body of `/status.json`.
     fn json(&self, request: &AdminRequest) -> String {
         let totals = Totals::of(&self.meters.threads);
-        let Status { apps, backends, cache, routes, mirrors, certificates, configuration } =
-            self.status_for(request);
+        let Status {
+            apps,
+            backends,
+            cache,
+            routes,
+            mirrors,
+            certificates,
+            configuration,
+            left_out,
+        } = self.status_for(request);
         let apps = apps.iter().map(|app| {
             let workers = app.workers.iter().map(|worker| {
                 json!({
@@ -505,6 +515,9 @@ impl Admin {
                     "due": seconds(next.due), "failures": next.failures, "error": next.error,
                 })),
             })).collect::<Vec<_>>(),
+            "left_out": left_out.iter().map(|(name, problem, help)| json!({
+                "name": name, "problem": problem, "help": help,
+            })).collect::<Vec<_>>(),
             "configuration": {
                 "generation": configuration.generation,
                 "file": configuration.file,
@@ -543,8 +556,17 @@ impl Meters {
         metrics::CONNECTIONS.single(&mut out, self.connections().sum::<usize>());
         metrics::BUFFERED_BYTES.single(&mut out, self.loads.buffered.bytes());
         append_process(&mut out, self.started.elapsed());
-        let Status { apps, backends, cache, routes, mirrors, certificates, configuration } =
-            self.control.status();
+        let Status {
+            apps,
+            backends,
+            cache,
+            routes,
+            mirrors,
+            certificates,
+            configuration,
+            left_out,
+        } = self.control.status();
+        metrics::LEFT_OUT.single(&mut out, left_out.len());
         append_configuration(&mut out, &configuration, &certificates);
         routes::append_metrics(&mut out, &routes);
         append_apps(&mut out, &apps);

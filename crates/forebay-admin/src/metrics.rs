@@ -123,6 +123,8 @@ metrics! {
         "Time of the last reload, successful or not, or of the start.",
     RELOAD_SUCCESS_TIME Gauge "forebay_config_last_reload_success_timestamp_seconds" []
         "Time at which the configuration in use was read.",
+    LEFT_OUT Gauge "forebay_left_out" []
+        "Sites of `hosts_from` and users of `users_from` that are left out. `/status` says why.",
     CERTIFICATE_START Gauge "forebay_certificate_start_timestamp_seconds" ["names", "source"]
         "Begin of the validity of each certificate.",
     CERTIFICATE_EXPIRY Gauge "forebay_certificate_expiry_timestamp_seconds" ["names", "source"]

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use miette::{GraphicalReportHandler, GraphicalTheme, Severity};
 
+use crate::left_out::Directory;
 use crate::source::Sources;
 use show::{Excerpt, Shown, fill, on_one_line, visible};
 
@@ -69,6 +70,12 @@ impl ConfError {
     /// Returns an error for a problem that has no position in the files of the configuration.
     pub(crate) fn elsewhere(problem: Problem) -> Self {
         Self { problems: vec![problem], severity: Severity::Error }
+    }
+
+    /// Adds the problems of another error to this one.
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        self.problems.extend(other.problems);
+        self
     }
 
     /// Turns the error into a warning.
@@ -180,6 +187,10 @@ struct Details {
     is_about_form: bool,
     /// True if enough other problems were explained.
     is_unexplained: bool,
+    /// The directory of `hosts_from` or `users_from` whose table has the problem.
+    directory: Option<Directory>,
+    /// True if something on this machine must change, and not the configuration.
+    is_about_disk: bool,
 }
 
 impl Problem {
@@ -197,6 +208,8 @@ impl Problem {
             is_not_whole: false,
             is_about_form: false,
             is_unexplained: false,
+            directory: None,
+            is_about_disk: false,
         }))
     }
 
@@ -229,6 +242,46 @@ impl Problem {
         self.0.is_about_form || self.0.more.iter().any(Self::is_about_form)
     }
 
+    /// Sets the directory of this problem and of those that came with it.
+    pub fn in_directory(mut self, directory: &Directory) -> Self {
+        self.0.directory.get_or_insert_with(|| directory.clone());
+        self.0.more = self.0.more.into_iter().map(|one| one.in_directory(directory)).collect();
+        self
+    }
+
+    pub fn directory(&self) -> Option<&Directory> {
+        self.0.directory.as_ref()
+    }
+
+    /// Marks a problem that something on this machine has.
+    pub fn about_disk(mut self) -> Self {
+        self.0.is_about_disk = true;
+        self
+    }
+
+    pub fn is_about_disk(&self) -> bool {
+        self.0.is_about_disk
+    }
+
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    pub fn with_message(mut self, message: &str) -> Self {
+        self.0.message = visible(message);
+        self
+    }
+
+    /// The next step for the user, without line breaks.
+    pub fn help_on_one_line(&self) -> String {
+        self.0.help.as_deref().unwrap_or_default().replace('\n', " ")
+    }
+
+    /// The position: in the configuration, unless [`Self::in_other`] has set another file.
+    pub fn span(&self) -> &Range<usize> {
+        &self.0.span
+    }
+
     /// Returns several problems as one. `None`: there are none.
     pub fn all(mut problems: Vec<Self>) -> Option<Self> {
         problems.sort_by_key(|problem| problem.0.is_not_whole);
@@ -241,7 +294,7 @@ impl Problem {
     }
 
     /// Returns this problem and those that came with it.
-    fn apart(mut self) -> Vec<Self> {
+    pub fn apart(mut self) -> Vec<Self> {
         let more = std::mem::take(&mut self.0.more);
         let is_shown = |one: &Self| !one.0.is_not_whole && !one.0.is_unexplained;
         let own = Some(self).filter(is_shown);

@@ -6,8 +6,11 @@ use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
 use crate::error::{ConfError, Problem};
+use crate::left_out::{Directory, LeftOut};
+use crate::merge::AllFilled;
 use crate::outside::Outside;
 use crate::plan::Plan;
+use crate::plan_without;
 use crate::whole;
 
 /// A finding about a key of the file.
@@ -34,7 +37,8 @@ impl Plan {
     pub fn refuse(&self, findings: &[Finding]) -> ConfError {
         let sources = &*self.file.0;
         // Assemble the tree again: the plan does not keep it, because findings are rare.
-        let tree = whole::assemble(sources, &mut Outside::default()).ok();
+        let mut left_out = self.left_out.clone();
+        let tree = whole::assemble(sources, &mut Outside::default(), &mut left_out).ok();
         let problem = |finding: &Finding| {
             let span = tree.as_ref().map_or(0..0, |(tree, _)| find(tree, &finding.key));
             Problem::new(&span, &finding.message).help(&finding.help)
@@ -47,9 +51,63 @@ impl Plan {
         }
     }
 
+    /// Returns a plan of the same files that leaves out the directories of `hosts_from` and
+    /// `users_from` that have these problems. Fails if the configuration is to blame for one of them.
+    pub fn without(&self, findings: &[Finding]) -> Result<Self, ConfError> {
+        let left_out = self.left_out_with(findings);
+        let left_out =
+            left_out.map_err(|problems| ConfError::in_sources(&self.file.0, problems))?;
+        plan_without((*self.file.0).clone(), left_out)
+    }
+
+    /// Returns true if each of the findings concerns only one directory of `hosts_from` or
+    /// `users_from`.
+    pub fn concern_directories(&self, findings: &[Finding]) -> bool {
+        self.left_out_with(findings).is_ok()
+    }
+
+    fn left_out_with(&self, findings: &[Finding]) -> Result<LeftOut, Vec<Problem>> {
+        let (sources, mut left_out) = (&*self.file.0, self.left_out.clone());
+        let (tree, filled) = whole::assemble(sources, &mut Outside::default(), &mut left_out)?;
+        let problem = |finding: &Finding| {
+            let problem = Problem::new(&find(&tree, &finding.key), &finding.message);
+            let problem = problem.help(&finding.help).about_disk();
+            match directory_of(&filled, &finding.key) {
+                Some(directory) => problem.in_directory(directory),
+                None => problem,
+            }
+        };
+        left_out.add(findings.iter().map(problem).collect(), sources)?;
+        Ok(left_out)
+    }
+
+    /// Returns a warning that lists the findings, and the directories that are left out. `None`:
+    /// there are none.
+    pub fn warnings(&self, findings: &[Finding]) -> Option<ConfError> {
+        let found = (!findings.is_empty()).then(|| self.warn(findings));
+        match (found, self.left_out.warning(&self.file.0)) {
+            (Some(found), Some(left_out)) => Some(left_out.and(found)),
+            (found, left_out) => found.or(left_out),
+        }
+    }
+
     /// Returns a warning that lists the findings. `findings` must not be empty.
     pub fn warn(&self, findings: &[Finding]) -> ConfError {
         self.refuse(findings).warning()
+    }
+}
+
+/// The directory of the table that has a key.
+fn directory_of<'a>(filled: &'a AllFilled, key: &[String]) -> Option<&'a Directory> {
+    let number = |at: usize| key.get(at)?.parse().ok();
+    match key.first()?.as_str() {
+        "app" => filled.app_directories.get(key.get(1)?),
+        "site" => {
+            let site = number(1)?;
+            let of_route = number(3).and_then(|at| filled.route_directories.get(&(site, at)));
+            filled.site_directories.get(&site).or(of_route)
+        }
+        _ => None,
     }
 }
 

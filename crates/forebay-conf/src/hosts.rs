@@ -17,6 +17,7 @@ use toml::de::{DeArray, DeValue};
 
 use crate::error::{Problem, reason};
 use crate::files;
+use crate::left_out::Directory;
 use crate::source::Sources;
 use crate::tree::{self, Node, Tree};
 
@@ -245,6 +246,8 @@ struct Found<'a> {
     name: &'a str,
     names: Names,
     owner: Option<String>,
+    /// The position of the pattern.
+    pattern: &'a Range<usize>,
 }
 
 impl<'a, 's> Expansion<'a, 's> {
@@ -296,7 +299,8 @@ impl<'a, 's> Expansion<'a, 's> {
                 continue;
             }
             let mut site = site.clone();
-            self.fill(&mut site, &Found { name: &host, names: Names::Hosts, owner });
+            let found = Found { name: &host, names: Names::Hosts, owner, pattern: &span };
+            self.fill(&mut site, &found);
             if let DeValue::Table(table) = site.get_mut() {
                 tree::insert(table, &span, "hosts", tree::text(&span, host));
             }
@@ -327,7 +331,8 @@ impl<'a, 's> Expansion<'a, 's> {
             let owner = directories.owner(&user, &mut self.users).filter(|owner| *owner == user);
             if owner.is_some() {
                 let mut route = route.clone();
-                self.fill(&mut route, &Found { name: &user, names: Names::Users, owner });
+                let found = Found { name: &user, names: Names::Users, owner, pattern: &span };
+                self.fill(&mut route, &found);
                 routes.push(route);
             }
         }
@@ -355,12 +360,12 @@ impl<'a, 's> Expansion<'a, 's> {
             let own = found.own(name);
             apps.entry(own.clone()).or_insert_with(|| {
                 let mut app = pattern.clone();
-                found.replace(&mut app);
+                found.fill(&mut app);
                 app
             });
             *name = own.into();
         });
-        found.replace(node);
+        found.fill(node);
     }
 
     /// Adds the applications of sites and routes.
@@ -398,7 +403,8 @@ impl Found<'_> {
         format!("{app}{mark}{}", self.name)
     }
 
-    fn replace(&self, node: &mut Node<'_>) {
+    /// Replaces the placeholders in a table, and marks it.
+    fn fill(&self, node: &mut Node<'_>) {
         tree::each_text_of(node, &mut |_, text| {
             if self.names == Names::Hosts && text.contains("{host}") {
                 *text = text.replace("{host}", self.name).into();
@@ -407,6 +413,10 @@ impl Found<'_> {
                 *text = text.replace("{owner}", owner).into();
             }
         });
+        if let DeValue::Table(table) = node.get_mut() {
+            let mark = if self.names == Names::Hosts { "" } else { "~" };
+            Directory::mark(table, self.pattern, &format!("{mark}{}", self.name));
+        }
     }
 }
 

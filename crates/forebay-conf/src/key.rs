@@ -22,6 +22,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use toml::de::{DeTable, DeValue};
 
 use crate::error::Problem;
+use crate::left_out::{Directory, MARK};
 use crate::source::Sources;
 use crate::suggest;
 
@@ -58,12 +59,37 @@ pub(crate) struct Cx<'a> {
     /// Problems of values whose keys are then taken as missing. So the rest of the file is checked
     /// as well.
     pub wrong_values: RefCell<Vec<Problem>>,
+    /// Problems of single directories of `hosts_from` and `users_from`. Any number of them is of
+    /// interest, because each concerns another directory.
+    pub of_directories: RefCell<Vec<Problem>>,
 }
 
 impl Cx<'_> {
     /// Returns true if so many values are wrong that the rest is not looked at.
     pub fn has_enough(&self) -> bool {
         self.wrong_values.borrow().len() >= MOST_PROBLEMS
+    }
+
+    /// Moves the problems of a table, from the number `before` of [`Self::wrong_values`] on, to those
+    /// of its directory. A wrong form is the configuration's, whatever the directory.
+    fn of_directory<T>(
+        &self,
+        directory: &Directory,
+        before: usize,
+        value: Resolution<T>,
+    ) -> Resolution<T> {
+        let found = self.wrong_values.borrow_mut().split_off(before);
+        let mut of_directories = self.of_directories.borrow_mut();
+        let has_problem = !found.is_empty();
+        of_directories.extend(found.into_iter().map(|problem| problem.in_directory(directory)));
+        match value {
+            Ok(_) if has_problem => Err(Problem::not_whole()),
+            Err(problem) if !problem.is_about_form() && !problem.is_not_whole() => {
+                of_directories.push(problem.in_directory(directory));
+                Err(Problem::not_whole())
+            }
+            value => value,
+        }
     }
 }
 
@@ -241,6 +267,15 @@ fn explain(cx: &Cx<'_>, problem: impl FnOnce() -> Problem) -> Problem {
 
 /// Reads a table.
 pub(crate) fn read_table<T: Table>(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<T> {
+    let before = cx.wrong_values.borrow().len();
+    let value = read_keys(node, cx);
+    match node.get_ref().as_table().and_then(Directory::of) {
+        None => value,
+        Some(directory) => cx.of_directory(&directory, before, value),
+    }
+}
+
+fn read_keys<T: Table>(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<T> {
     T::begin(cx);
     let mut nodes = BTreeMap::new();
     let mut problems = Vec::new();
@@ -250,6 +285,7 @@ pub(crate) fn read_table<T: Table>(node: &Node<'_>, cx: &Cx<'_>) -> Resolution<T
             for (name, value) in entries {
                 if names.contains(&&**name.get_ref()) {
                     nodes.insert(&**name.get_ref(), value);
+                } else if name.get_ref() == MARK {
                 } else if cx.room.get() > 0 || problems.is_empty() {
                     let unknown = || (cx.unknown_key)(name.get_ref(), &names, &name.span());
                     problems.push(explain(cx, || unknown().about_form()));
@@ -284,6 +320,7 @@ pub(crate) fn default_table<T: Table>() -> T {
         room: Cell::new(0),
         is_partial: Cell::new(false),
         wrong_values: RefCell::default(),
+        of_directories: RefCell::default(),
     };
     read_table(&empty, &cx).expect("every key has a default")
 }

@@ -17,6 +17,7 @@ mod hosts;
 mod include;
 mod inputs;
 mod key;
+mod left_out;
 mod merge;
 mod outside;
 mod plan;
@@ -37,6 +38,7 @@ pub use error::{ConfError, Label, advice};
 pub use file::schema;
 pub use finding::Finding;
 pub use inputs::{certificate_files, host_directories, inputs};
+pub use left_out::{LeftOut, LeftOutRow};
 pub use plan::*;
 pub use settings::Setting;
 pub use size::parse_size;
@@ -60,13 +62,27 @@ pub fn parse(text: &str, name: &str, base: &Path) -> Result<Plan, ConfError> {
 
 fn plan(mut sources: Sources) -> Result<Plan, ConfError> {
     include::follow(&mut sources)?;
-    let mut outside = Outside::default();
-    let plan =
-        whole::read(&sources, &mut outside).and_then(|whole| resolve::resolve(&whole, &sources));
-    // Messages must not show the values of `{env.NAME}` and `{file.PATH}`, so hide these values
-    // before the first message is made.
-    outside.hide_in(&mut sources);
-    let mut plan = plan.map_err(|problems| ConfError::in_sources(&sources, problems))?;
-    plan.file = SourceFile(Arc::new(sources));
-    Ok(plan)
+    plan_without(sources, LeftOut::default())
+}
+
+/// Makes a plan that leaves out these directories, and those in which it finds problems.
+fn plan_without(mut sources: Sources, mut left_out: LeftOut) -> Result<Plan, ConfError> {
+    loop {
+        let mut outside = Outside::default();
+        let plan = whole::read(&sources, &mut outside, &mut left_out)
+            .and_then(|whole| resolve::resolve(&whole, &sources, &left_out));
+        // Messages must not show the values of `{env.NAME}` and `{file.PATH}`, so hide these values
+        // before the first message is made.
+        outside.hide_in(&mut sources);
+        match plan {
+            Ok(mut plan) => {
+                plan.file = SourceFile(Arc::new(sources));
+                plan.left_out = left_out;
+                return Ok(plan);
+            }
+            Err(problems) => left_out
+                .add(problems, &sources)
+                .map_err(|problems| ConfError::in_sources(&sources, problems))?,
+        }
+    }
 }

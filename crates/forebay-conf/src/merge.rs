@@ -5,7 +5,7 @@
 //! name to the first), `[site.defaults]`, `[defaults]`. Tables are merged key by key. If a route
 //! has `false` for a key, the key is not added.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 use toml::Spanned;
@@ -13,6 +13,7 @@ use toml::de::DeValue;
 
 use crate::error::Problem;
 use crate::file::{ANSWERS, SITE_KEYS, SWITCHES};
+use crate::left_out::Directory;
 use crate::plan::Fingerprint;
 use crate::suggest;
 use crate::tree::{self, Tree};
@@ -70,6 +71,30 @@ pub(crate) struct AllFilled {
     pub defaults: HashSet<usize>,
     /// What was typed for each route, by the same indices as `routes`.
     pub fingerprints: HashMap<(usize, usize), Fingerprint>,
+    /// The directory of each site of `hosts_from`, by the index of the site.
+    pub site_directories: HashMap<usize, Directory>,
+    /// The directory of each route of `users_from`, by the indices of its site and of the route.
+    pub route_directories: HashMap<(usize, usize), Directory>,
+    /// The directory of each application that belongs to one directory.
+    pub app_directories: BTreeMap<String, Directory>,
+}
+
+impl AllFilled {
+    /// Finds the directories of sites, routes and applications.
+    pub fn find_directories(&mut self, tree: &mut Tree<'_>) {
+        for (name, app) in tree::table_at(tree, "app").into_iter().flatten() {
+            let directory = app.get_ref().as_table().and_then(Directory::of);
+            self.app_directories
+                .extend(directory.map(|found| (tree::name(name).to_owned(), found)));
+        }
+        for (number, (_, site)) in tree::tables_at(tree, "site").enumerate() {
+            self.site_directories.extend(Directory::of(site).map(|found| (number, found)));
+            for (at, (_, route)) in tree::tables_at(site, "route").enumerate() {
+                let found = Directory::of(route).map(|found| ((number, at), found));
+                self.route_directories.extend(found);
+            }
+        }
+    }
 }
 
 /// Moves the keys of sites from `[defaults]` to the sites that do not have them.

@@ -26,7 +26,7 @@ mod tls;
 mod upstream;
 mod when;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,6 +36,7 @@ use forebay_conf_derive::{Choice, Table};
 
 use crate::error::Problem;
 use crate::key::{AboveZero, Bytes, Given, Resolution, Unlimited, Whole};
+use crate::left_out::LeftOut;
 use crate::source::SourceFile;
 
 pub use access::{
@@ -109,6 +110,11 @@ pub struct Plan {
     pub unused_upstreams: Vec<String>,
     /// The file that the plan was made from.
     pub file: SourceFile,
+    /// The directories of `hosts_from` and `users_from` that have a problem.
+    pub left_out: LeftOut,
+    /// The applications that belong to one directory of `hosts_from` or `users_from`. What is wrong
+    /// with them concerns only this directory.
+    pub own_apps: BTreeSet<String>,
 }
 
 impl Plan {

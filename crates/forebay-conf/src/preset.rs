@@ -1,12 +1,14 @@
 //! Short forms of sites: `kind = "php"` and `www = "redirect"`. Both add the tables that a user
 //! would otherwise write in full. The added tables have the positions of the short form.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use toml::Spanned;
 use toml::de::DeValue;
 
 use crate::error::Problem;
+use crate::left_out::MARK;
 use crate::tree::{self, Node, Tree};
 
 /// Directories of uploads in well-known applications: WordPress, Drupal, MediaWiki, phpBB, Laravel
@@ -30,7 +32,13 @@ pub(crate) fn expand(tree: &mut Tree<'_>) -> Result<(), Vec<Problem>> {
     let (mut apps, mut redirecting, mut problems) = (Vec::new(), Vec::new(), Vec::new());
     for (number, (_, site)) in tree::tables_at(tree, "site").enumerate() {
         match php(site, number) {
-            Ok(app) => apps.extend(app),
+            Ok(Some((name, mut app))) => {
+                if let (Some(mark), DeValue::Table(app)) = (site.get(MARK), app.get_mut()) {
+                    tree::insert(app, &mark.span(), MARK, mark.clone());
+                }
+                apps.push((name, app));
+            }
+            Ok(None) => {}
             Err(problem) => problems.push(problem),
         }
         match www(site) {
@@ -41,6 +49,17 @@ pub(crate) fn expand(tree: &mut Tree<'_>) -> Result<(), Vec<Problem>> {
     if !problems.is_empty() {
         return Err(problems);
     }
+    // Whoever owns a directory www.a.example must not close a.example by it.
+    let is_directory = |(_, site): (_, &mut Tree<'_>)| {
+        let hosts = site.get(MARK).and(site.get("hosts")).and_then(tree::texts);
+        hosts.unwrap_or_default().into_iter().map(|(_, host)| host.to_owned()).collect::<Vec<_>>()
+    };
+    let directories: HashSet<_> = tree::tables_at(tree, "site").flat_map(is_directory).collect();
+    redirecting.retain(|site: &Node<'_>| {
+        let site = site.get_ref().as_table().filter(|site| site.contains_key(MARK));
+        let hosts = site.and_then(|site| site.get("hosts")).and_then(tree::texts);
+        !hosts.unwrap_or_default().iter().any(|(_, host)| directories.contains(*host))
+    });
     if let Some(DeValue::Array(sites)) = tree.get_mut("site").map(Spanned::get_mut) {
         redirecting.into_iter().for_each(|site| sites.push(site));
     }

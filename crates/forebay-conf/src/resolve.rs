@@ -43,6 +43,7 @@ use std::sync::Arc;
 use crate::error::Problem;
 use crate::file::At;
 use crate::hosts::{Directories, Names};
+use crate::left_out::LeftOut;
 use crate::merge::AllFilled;
 use crate::plan::{Action, Listen, Plan, Scope, Upstream};
 use crate::source::{SourceFile, Sources};
@@ -64,13 +65,19 @@ pub(crate) struct Context<'a> {
     scope: Scope<'a>,
     /// The directories whose entries are hosts (`hosts_from`), or users (`users_from`).
     host_directories: Vec<PathBuf>,
+    left_out: &'a LeftOut,
 }
 
 impl<'a> Context<'a> {
     /// Returns the context for the values of these sources.
-    pub fn new(sources: &'a Sources, filled: &'a AllFilled, scope: Scope<'a>) -> Self {
+    pub fn new(
+        sources: &'a Sources,
+        filled: &'a AllFilled,
+        scope: Scope<'a>,
+        left_out: &'a LeftOut,
+    ) -> Self {
         let (groups, host_directories) = (BTreeMap::new(), Vec::new());
-        Self { sources, filled, groups, scope, host_directories }
+        Self { sources, filled, groups, scope, host_directories, left_out }
     }
 
     /// Returns the absolute base directory of relative paths at this position of the configuration.
@@ -103,10 +110,14 @@ impl<'a> Context<'a> {
 }
 
 /// Resolves a whole file to a plan. An error contains at least one problem.
-pub(crate) fn resolve(whole: &Whole, sources: &Sources) -> Result<Plan, Vec<Problem>> {
+pub(crate) fn resolve(
+    whole: &Whole,
+    sources: &Sources,
+    left_out: &LeftOut,
+) -> Result<Plan, Vec<Problem>> {
     let file = &whole.file;
     let scope = Scope { captures: &[], ..whole.names.scope() };
-    let mut context = Context::new(sources, &whole.filled, scope);
+    let mut context = Context::new(sources, &whole.filled, scope, left_out);
     for site in file.site.iter().flat_map(|sites| sites.iter()) {
         let routes = site.route.iter().flatten().filter_map(|route| route.users_from.as_ref());
         let patterns = site.hosts_from.iter().map(|pattern| (Names::Hosts, pattern));
@@ -119,7 +130,7 @@ pub(crate) fn resolve(whole: &Whole, sources: &Sources) -> Result<Plan, Vec<Prob
             }
         }
     }
-    let mut problems = whole.problems.clone();
+    let (mut problems, mut of_directories) = (whole.problems.clone(), Vec::new());
 
     let server =
         keep(server::server(&context, &file.server, file.metrics.to.is_some()), &mut problems);
@@ -129,13 +140,15 @@ pub(crate) fn resolve(whole: &Whole, sources: &Sources) -> Result<Plan, Vec<Prob
         if problems.len() >= MOST_PROBLEMS {
             break;
         }
-        if let Some(app) = keep(app::app(&context, name, typed), &mut problems) {
-            apps.insert(name.clone(), app);
+        match (app::app(&context, name, typed), context.filled.app_directories.get(name)) {
+            (Ok(app), _) => drop(apps.insert(name.clone(), app)),
+            (Err(problem), None) => problems.push(problem),
+            (Err(problem), Some(own)) => of_directories.push(problem.in_directory(own)),
         }
     }
     let (groups, unused_upstreams) = upstream::groups(&context, file, &mut problems);
     context.groups = groups;
-    let sites = site::sites(&context, file, &mut problems);
+    let sites = site::sites(&context, file, (&mut problems, &mut of_directories));
     let relays = relay::relays(&context, file, &sites, &mut problems);
 
     if let Some(admin) = server.as_ref().and_then(|server| server.admin.as_ref()) {
@@ -151,14 +164,26 @@ pub(crate) fn resolve(whole: &Whole, sources: &Sources) -> Result<Plan, Vec<Prob
         }
     }
     match (server, log) {
-        (Some(server), Some(log)) if problems.is_empty() => {
-            let file = SourceFile::default();
-            let mut plan = Plan { server, log, sites, relays, apps, unused_upstreams, file };
+        (Some(server), Some(log)) if problems.is_empty() && of_directories.is_empty() => {
+            let mut plan = Plan {
+                server,
+                log,
+                sites,
+                relays,
+                apps,
+                unused_upstreams,
+                file: SourceFile::default(),
+                left_out: LeftOut::default(),
+                own_apps: context.filled.app_directories.keys().cloned().collect(),
+            };
             plan.collect_logs();
             fill_in_users(&mut plan);
             Ok(plan)
         }
-        _ => Err(problems),
+        _ => {
+            problems.extend(of_directories);
+            Err(problems)
+        }
     }
 }
 

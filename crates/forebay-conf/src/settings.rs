@@ -8,6 +8,7 @@ use std::collections::HashSet;
 
 use toml::de::DeValue;
 
+use crate::left_out::MARK;
 use crate::source::{SourceFile, Sources};
 use crate::tree::{self, Node, Tree};
 use crate::{hosts, merge, preset};
@@ -119,6 +120,9 @@ impl List {
     }
 
     fn add(&mut self, part: &str, key: &str, node: &Node<'_>) {
+        if key.ends_with(MARK) {
+            return;
+        }
         if let DeValue::Table(table) = node.get_ref() {
             for (name, node) in table {
                 let dot = if key.is_empty() { "" } else { "." };

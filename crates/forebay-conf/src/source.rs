@@ -34,7 +34,7 @@ impl fmt::Debug for SourceFile {
 
 /// The texts of the configuration files, and the values of `{env.NAME}` and `{file.PATH}`. A
 /// position is a byte offset in all texts, one after the other.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Sources {
     files: Vec<Source>,
     /// Directories of the patterns in `include`. A new file there may match.
@@ -47,6 +47,7 @@ pub(crate) struct Sources {
 }
 
 /// A text, its name in messages, and the directory that its relative paths start at.
+#[derive(Clone)]
 pub(crate) struct Source {
     pub name: String,
     pub text: String,
@@ -119,11 +120,16 @@ impl Sources {
         source.line_ends.partition_point(|&end| end < position - source.start) + 1
     }
 
+    /// Returns the text between two positions of one file.
+    pub fn text(&self, span: &Range<usize>) -> &str {
+        let source = self.at(span.start);
+        let end = span.end.saturating_sub(source.start);
+        source.text.get(span.start - source.start..end).unwrap_or_default()
+    }
+
     /// Returns the first line of the text between two positions.
     pub fn excerpt(&self, span: &Range<usize>) -> &str {
-        let source = self.at(span.start);
-        let within = source.text.get(span.start - source.start..span.end - source.start);
-        within.unwrap_or_default().lines().next().unwrap_or_default()
+        self.text(span).lines().next().unwrap_or_default()
     }
 
     /// Replaces each value that came from the environment or a file with its placeholder, in any

@@ -12,6 +12,7 @@ use crate::explain::unknown_key;
 use crate::file::File;
 use crate::hosts;
 use crate::key::{Cx, Form, MOST_PROBLEMS, Names};
+use crate::left_out::LeftOut;
 use crate::merge::{self, AllFilled};
 use crate::outside::Outside;
 use crate::plan::Fingerprint;
@@ -31,8 +32,12 @@ pub(crate) struct Whole {
 }
 
 /// Reads all sources as typed tables. Also records in `outside` the values that messages must hide.
-pub(crate) fn read(sources: &Sources, outside: &mut Outside) -> Result<Whole, Vec<Problem>> {
-    let (tree, filled) = assemble(sources, outside)?;
+pub(crate) fn read(
+    sources: &Sources,
+    outside: &mut Outside,
+    left_out: &mut LeftOut,
+) -> Result<Whole, Vec<Problem>> {
+    let (tree, filled) = assemble(sources, outside, left_out)?;
     let cx = Cx {
         sources,
         names: RefCell::default(),
@@ -41,11 +46,17 @@ pub(crate) fn read(sources: &Sources, outside: &mut Outside) -> Result<Whole, Ve
         room: Cell::new(MOST_PROBLEMS),
         is_partial: Cell::new(false),
         wrong_values: RefCell::default(),
+        of_directories: RefCell::default(),
     };
     let file = File::read(&Spanned::new(0..0, DeValue::Table(tree)), &cx);
-    let mut problems = cx.wrong_values.take();
+    let (mut problems, of_directories) = (cx.wrong_values.take(), cx.of_directories.take());
     match file {
         Ok(_) if problems.len() >= MOST_PROBLEMS => Err(problems),
+        _ if !of_directories.is_empty() => {
+            problems.extend(file.err());
+            problems.extend(of_directories);
+            Err(problems)
+        }
         Ok(file) => Ok(Whole { file, filled, names: cx.names.take(), problems }),
         Err(problem) => {
             problems.push(problem);
@@ -54,18 +65,22 @@ pub(crate) fn read(sources: &Sources, outside: &mut Outside) -> Result<Whole, Ve
     }
 }
 
-/// Returns the tree of all sources, with all placeholders, short forms, defaults and sets applied.
+/// Returns the tree of all sources, with all placeholders, short forms, defaults and sets applied,
+/// without the directories that are left out.
 pub(crate) fn assemble<'s>(
     sources: &'s Sources,
     outside: &mut Outside,
+    left_out: &mut LeftOut,
 ) -> Result<(Tree<'s>, AllFilled), Vec<Problem>> {
     let mut tree = tree::parse(sources)?;
     outside.fill(sources, &mut tree)?;
     hosts::expand(&mut tree, sources)?;
     let mut filled = merge::fill_sites(&mut tree);
     preset::expand(&mut tree)?;
+    left_out.apply(&mut tree, sources);
     merge::fill_routes(&mut tree, &mut filled)?;
     filled.fingerprints = fingerprints(&mut tree, sources);
+    filled.find_directories(&mut tree);
     Ok((tree, filled))
 }
 

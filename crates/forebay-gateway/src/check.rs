@@ -15,6 +15,7 @@ mod rules;
 mod store;
 mod texts;
 
+use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -40,6 +41,29 @@ use crate::tls::SiteTls;
 /// this machine. Starts nothing and makes no network lookups. Does not check if Forebay may switch
 /// to the configured users.
 pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
+    findings(plan).map(|doubtful| plan.warnings(&doubtful)).map_err(|wrong| plan.refuse(&wrong))
+}
+
+/// As [`check`], but leaves the directories of `hosts_from` and `users_from` out that cannot be used.
+/// `adapt` changes each plan before it is checked, as the command line wants.
+pub fn usable(
+    mut plan: Plan,
+    adapt: impl Fn(&mut Plan),
+) -> Result<(Plan, Option<ConfError>), ConfError> {
+    loop {
+        adapt(&mut plan);
+        match findings(&plan) {
+            Ok(doubtful) => {
+                let warnings = plan.warnings(&doubtful);
+                return Ok((plan, warnings));
+            }
+            Err(wrong) => plan = plan.without(&wrong)?,
+        }
+    }
+}
+
+/// Returns what is doubtful about a plan. The error is what prevents its use.
+fn findings(plan: &Plan) -> Result<Vec<Finding>, Vec<Finding>> {
     let users = of_server(&plan.server);
     let apps = plan.apps.iter().filter_map(|(name, app)| of_app(name, app, &plan.server));
     let routes = plan.sites.iter().enumerate().flat_map(|(site, routes)| {
@@ -57,16 +81,16 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
         .chain(routes)
         .chain(spool)
         .chain(cache::unusable_dir(plan))
-        .chain(plan.log.files().filter_map(|file| of_log(&file.access)))
+        .chain(logs(plan))
         .chain(clients::unknown_owners(plan))
         .chain(unreadable_users)
         .chain(unusable_keys(plan))
         .chain(unreadable_digests)
         .collect();
     if !wrong.is_empty() {
-        return Err(plan.refuse(&wrong));
+        return Err(wrong);
     }
-    let certificates = SiteTls::load(plan, None)?.doubts(plan);
+    let certificates = SiteTls::find(plan, None)?.doubts(plan);
     let unwatched = plan.apps.iter().flat_map(|(name, app)| unwatched(name, app));
     let doubtful = serves_as_root(&plan.server).into_iter().chain(unwatched);
     let doubtful =
@@ -75,14 +99,13 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
     let doubtful = doubtful.chain(htaccess::doubts(plan)).chain(store::doubts(plan));
     let doubtful = doubtful.chain(texts::doubts(plan)).chain(fields::doubts(plan));
     let doubtful = doubtful.chain(loops::doubts(plan)).chain(rights::doubts(plan));
-    let doubtful: Vec<_> = doubtful
+    Ok(doubtful
         .chain(odd_users)
         .chain(odd_digests)
         .chain(unmatched_prefixes(plan))
         .chain(rules::all(plan))
         .chain(certificates)
-        .collect();
-    Ok((!doubtful.is_empty()).then(|| plan.warn(&doubtful)))
+        .collect())
 }
 
 /// Checks that Python finds the module of each application. Without this check, the error would
@@ -136,11 +159,31 @@ fn of_spool(server: &Server) -> Option<Finding> {
     })
 }
 
-fn of_log(access: &AccessLog) -> Option<Finding> {
-    let AccessLog::Path(path) = access else { return None };
+/// Returns a finding for each access log that cannot be written.
+fn logs(plan: &Plan) -> Vec<Finding> {
+    let first = (vec!["log".into(), "access".into()], &plan.log.access);
+    let of_sites = plan.sites.iter().enumerate().flat_map(|(site, of)| {
+        let place = move || vec!["site".into(), site.to_string()];
+        let routes = of.routes.iter().enumerate().filter_map(move |(at, route)| {
+            let key = [place(), vec!["route".into(), at.to_string(), "log".into()]].concat();
+            Some((key, &route.own_log.as_ref()?.access))
+        });
+        let own = of.log.as_ref();
+        let own = own.map(|log| ([place(), vec!["log".into()]].concat(), &log.access));
+        own.into_iter().chain(routes)
+    });
+    let mut known = HashSet::new();
+    let paths = std::iter::once(first).chain(of_sites).filter_map(|(key, access)| match access {
+        AccessLog::Path(path) => Some((key, path)).filter(|_| known.insert(path)),
+        _ => None,
+    });
+    paths.filter_map(|(key, path)| of_log(key, path)).collect()
+}
+
+fn of_log(key: Vec<String>, path: &Path) -> Option<Finding> {
     let error = log_file::check(path).err()?;
     Some(Finding {
-        key: vec!["log".into(), "access".into()],
+        key,
         message: format!("cannot write the access log {}", path.display()),
         help: error.to_string(),
     })

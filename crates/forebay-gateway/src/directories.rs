@@ -19,7 +19,7 @@ pub fn directories(plan: &Plan) -> impl Iterator<Item = (Vec<String>, &Path)> {
         let dir = match &site.tls.as_ref()?.source {
             CertificateSource::Acme(acme) => &*acme.state,
             CertificateSource::OnDemand(by) => &*by.acme.state,
-            CertificateSource::Files { .. } => return None,
+            CertificateSource::Files { .. } | CertificateSource::Missing => return None,
         };
         Some((vec!["site".into(), at.to_string(), "tls".into()], dir))
     });

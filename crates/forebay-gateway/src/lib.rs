@@ -20,7 +20,7 @@ mod tls;
 
 pub use build::{BuildError, Origins, Starts, read_access_files};
 pub use check::rights::doubts as rights_doubts;
-pub use check::{check, check_spool, probe_interpreters};
+pub use check::{check, check_spool, probe_interpreters, usable};
 pub use difference::Difference;
 pub use directories::make_directories;
 pub use explain::{Answer, Question, QuestionError, explain, find_answer};

@@ -18,7 +18,8 @@ const OTHERS: Duration = Duration::from_secs(10);
 /// Starts the applications of `plan`, except those that the previous configuration already runs
 /// with equal definitions.
 ///
-/// If `must_succeed` is true, all applications must start. The function then waits for the first
+/// If `must_succeed` is true, all applications must start, except those of one directory alone, whose
+/// owner could otherwise keep all others from a new configuration. The function then waits for the first
 /// process of each application. Afterwards, the function waits for the other processes, for at most
 /// [`OTHERS`] in total. The first requests then need not wait for a process.
 ///
@@ -31,7 +32,7 @@ pub fn start_all(
     running: impl Fn(&str, &Definition) -> Option<RunningApp>,
 ) -> Result<BTreeMap<String, RunningApp>, StartError> {
     let mut apps = BTreeMap::new();
-    let mut starts = Vec::new();
+    let (mut starts, mut own) = (Vec::new(), Vec::new());
     for (name, app_plan) in &plan.apps {
         let definition = definition(name, app_plan)?;
         let app = match running(name, &definition) {
@@ -40,6 +41,7 @@ pub fn start_all(
                 let log = errors.clone();
                 let (app, first) =
                     RunningApp::begin(definition, move |level, line| log.output(level, line))?;
+                let starts = if plan.own_apps.contains(name) { &mut own } else { &mut starts };
                 starts.extend(first.into_iter().map(|first| (name, first)));
                 if let Some(note) = environment_note(app_plan) {
                     errors.info(&format!("app {name}: {note}"));
@@ -51,10 +53,11 @@ pub fn start_all(
     }
     if must_succeed {
         wait_for_all(starts.into_iter().map(|(_, first)| first).collect())?;
-        return Ok(apps);
+    } else {
+        own.extend(starts);
     }
     let until = Instant::now() + PATIENCE;
-    for (name, first) in starts {
+    for (name, first) in own {
         match first.wait(until.saturating_duration_since(Instant::now())) {
             Some(Ok(())) => {}
             Some(Err(error)) => errors.error(&format!(

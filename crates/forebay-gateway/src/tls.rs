@@ -37,11 +37,16 @@ impl SiteTls {
     /// Reads the certificates and keys of `plan`. Fails with an error for each certificate or key
     /// that cannot be used. Clients may resume TLS sessions of `previous`.
     pub fn load(plan: &Plan, previous: Option<&Self>) -> Result<Self, ConfError> {
+        Self::find(plan, previous).map_err(|wrong| plan.refuse(&wrong))
+    }
+
+    /// As [`Self::load`], but the error is a list of findings.
+    pub(crate) fn find(plan: &Plan, previous: Option<&Self>) -> Result<Self, Vec<Finding>> {
         let tickets = previous.map(|previous| previous.tickets.clone()).or_else(TicketKeys::new);
         let tickets = tickets.ok_or_else(|| {
             let message = "cannot create a key for session tickets".to_owned();
             let help = "check the system's random number generator".to_owned();
-            plan.refuse(&[finding(0, TlsError { key: "certificate", message, help })])
+            vec![finding(0, TlsError { key: "certificate", message, help })]
         })?;
         let (mut sites, mut wrong) = (Vec::new(), Vec::new());
         let mut acme: Vec<Wanted> = Vec::new();
@@ -49,7 +54,9 @@ impl SiteTls {
         let mut load = |tls: &Tls, names: &[HostPattern]| {
             let shown = match &tls.source {
                 CertificateSource::Acme(by) => wanted(&mut acme, by, previous),
-                CertificateSource::Files { .. } | CertificateSource::OnDemand(_) => Arc::default(),
+                CertificateSource::Files { .. }
+                | CertificateSource::OnDemand(_)
+                | CertificateSource::Missing => Arc::default(),
             };
             let loaded = ServerTls::load(tls, &tickets, shown)?;
             let CertificateSource::OnDemand(by) = &tls.source else { return Ok(loaded) };
@@ -77,7 +84,7 @@ impl SiteTls {
             }
         }
         if !wrong.is_empty() {
-            return Err(plan.refuse(&wrong));
+            return Err(wrong);
         }
         // `previous` shares these certificates. Change their settings only now, after all checks,
         // so that a refused configuration changes nothing.

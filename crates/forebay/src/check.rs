@@ -185,8 +185,7 @@ fn checked(file: &Path) -> Result<(Plan, String), String> {
 }
 
 fn looked_up(file: &Path) -> Result<(Plan, Option<ConfError>), ConfError> {
-    let plan = forebay_conf::load(file)?;
-    let warnings = forebay_gateway::check(&plan)?;
+    let (plan, warnings) = forebay_gateway::usable(forebay_conf::load(file)?, |_| {})?;
     forebay_gateway::probe_interpreters(&plan)?;
     Ok((plan, warnings))
 }

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use forebay_conf::files::Recording;
 use forebay_conf::{AccessLog, Level, Listen, Plan, Site, files};
 use forebay_gateway::{
-    Origins, SiteTls, Starts, check, check_spool, expect, make_directories, read_access_files,
-    start_helper,
+    Origins, SiteTls, Starts, check_spool, expect, make_directories, read_access_files,
+    start_helper, usable,
 };
 use forebay_net::handover::Takeover;
 use forebay_net::handover::launcher::{Program, open_for_server};
@@ -192,7 +192,7 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
     let lacks_log = !has_log && args.test_sockets.is_none();
     let errors = server.errors();
     if args.test_sockets.is_none()
-        && let Err(why) = live::run_tests(&base)
+        && let Err(why) = live::run_tests(&base, &errors)
     {
         // An old process can continue to serve, and so refuses this configuration as a reload does. If
         // nothing serves yet, an outage would be worse than a page that differs.
@@ -213,10 +213,11 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
     if args.test_sockets.is_some() {
         end_with_input();
     }
-    if let Some(watched) = watched {
-        watched.start(errors.clone());
-    }
+    let log = errors.clone();
     let live = Arc::new(Live::new(args, threads, base, origins, (errors, server.root_access())));
+    if let Some(watched) = watched {
+        watched.start(log, Arc::downgrade(&live));
+    }
     let (control, reloads) = live.control();
     // The typed configuration is dropped, but the allocator would keep its memory: with 10,000
     // sites 140 MB.
@@ -304,8 +305,10 @@ pub fn read_for_reload(args: &ServeArgs) -> ExitCode {
 /// configuration.
 pub fn listen_for_reload(args: &ServeArgs) -> ExitCode {
     hide_memory();
-    let listens = match read_plan(args) {
-        Ok(plan) => {
+    let plan = read_plan(args).and_then(|plan| Ok((listen_of(args)?, plan)));
+    let listens = match plan {
+        Ok((by_argument, mut plan)) => {
+            adapt(args, by_argument.as_ref(), &mut plan);
             let Wanted { listen, sockets, .. } = wanted(&plan);
             Ok((listen, sockets))
         }
@@ -334,14 +337,27 @@ fn plan(args: &ServeArgs, warn: impl FnOnce(&str)) -> Result<Plan, Failure> {
     finished(args, read_plan(args)?, warn)
 }
 
-/// Applies the command line to a plan, and checks that this machine has everything that the plan
-/// needs.
-fn finished(args: &ServeArgs, mut plan: Plan, warn: impl FnOnce(&str)) -> Result<Plan, Failure> {
+/// Applies the command line to a plan.
+fn adapt(args: &ServeArgs, listen: Option<&Listen>, plan: &mut Plan) {
+    if let Some(listen) = listen.filter(|_| plan.has_file()) {
+        override_listen(plan, listen);
+    }
+    if let Some(dir) = &args.test_sockets {
+        expect::isolate(plan, dir);
+    }
     if let Some(level) = args.log_level {
         plan.log.level = level;
     }
+}
+
+/// Applies the command line to a plan, and checks that this machine has everything that the plan
+/// needs.
+fn finished(args: &ServeArgs, plan: Plan, warn: impl FnOnce(&str)) -> Result<Plan, Failure> {
+    let listen = listen_of(args)?;
+    let adapt = |plan: &mut Plan| adapt(args, listen.as_ref(), plan);
+    let (plan, warnings) = usable(plan, adapt).map_err(Failure::configuration)?;
     check_listeners(&plan)?;
-    if let Some(warnings) = check(&plan).map_err(Failure::configuration)? {
+    if let Some(warnings) = warnings {
         warn(&warnings.to_string());
     }
     Ok(plan)
@@ -355,16 +371,7 @@ fn read_plan(args: &ServeArgs) -> Result<Plan, Failure> {
         (Some(dir), _) if dir.is_dir() => {
             Plan::for_directory(dir, listen.unwrap_or_else(default)).map_err(Failure::configuration)
         }
-        (Some(file), _) => {
-            let mut plan = forebay_conf::load(file).map_err(Failure::configuration)?;
-            if let Some(listen) = listen {
-                override_listen(&mut plan, &listen);
-            }
-            if let Some(dir) = &args.test_sockets {
-                expect::isolate(&mut plan, dir);
-            }
-            Ok(plan)
-        }
+        (Some(file), _) => forebay_conf::load(file).map_err(Failure::configuration),
         (None, Some(url)) => {
             Plan::for_proxy(url, listen.unwrap_or_else(default)).map_err(Failure::configuration)
         }

@@ -81,7 +81,7 @@ pub(crate) fn existing(
         Ok(kind) if kind == wanted => Ok(path),
         Ok(_) => {
             let message = format!("{} is not a {what}", path.display());
-            Err(Problem::new(&typed.span, message).help(help))
+            Err(Problem::new(&typed.span, message).help(help).about_disk())
         }
         Err(error) => Err(absent(sources, typed, &path, what, &error)),
     }
@@ -132,9 +132,11 @@ fn absent(
     if error.kind() != ErrorKind::NotFound {
         let message = format!("cannot look at {}: {}", path.display(), reason(error));
         return Problem::new(&typed.span, message)
-            .help("check the permissions of every directory on the way");
+            .help("check the permissions of every directory on the way")
+            .about_disk();
     }
     let problem = Problem::new(&typed.span, format!("no such {what}: {}", path.display()));
+    let problem = problem.about_disk();
     let problem = if Path::new(typed.value.as_ref()).is_absolute() {
         problem.label("does not exist")
     } else {

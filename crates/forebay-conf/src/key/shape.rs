@@ -290,13 +290,16 @@ pub(super) fn each_by<'n, 's: 'n, T, F: Form<T>>(
     nodes: impl IntoIterator<Item = &'n Node<'s>>,
     cx: &Cx<'_>,
 ) -> Resolution<Vec<T>> {
-    let (mut values, mut problems) = (Vec::new(), Vec::new());
+    let (mut values, mut problems, mut real) = (Vec::new(), Vec::new(), 0);
     for node in nodes {
         match F::read(node, cx) {
             Ok(value) => values.push(value),
-            Err(problem) => problems.push(problem),
+            Err(problem) => {
+                real += usize::from(!problem.is_not_whole());
+                problems.push(problem);
+            }
         }
-        if problems.len() == super::MOST_PROBLEMS || cx.has_enough() {
+        if real == super::MOST_PROBLEMS || cx.has_enough() {
             break;
         }
     }

@@ -28,6 +28,20 @@ pub struct Tls {
     pub curves: Vec<Curve>,
 }
 
+impl Tls {
+    /// The settings of a site whose certificate cannot be used: each handshake fails.
+    pub(crate) fn without_certificate() -> Self {
+        Self {
+            source: CertificateSource::Missing,
+            ocsp_staple: None,
+            clients: None,
+            is_13_only: false,
+            ciphers: Vec::new(),
+            curves: Curve::ALL.to_vec(),
+        }
+    }
+}
+
 /// A cipher suite. The first three are for TLS 1.3, the others for TLS 1.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Choice)]
 pub enum Cipher {
@@ -71,9 +85,17 @@ pub enum Curve {
     Secp384r1,
 }
 
+impl Curve {
+    /// All groups, in the order of preference.
+    pub(crate) const ALL: [Self; 4] =
+        [Self::X25519Mlkem768, Self::X25519, Self::Secp256r1, Self::Secp384r1];
+}
+
 /// The source of a site's certificate and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateSource {
+    /// The site is left out, and its certificate is missing or wrong.
+    Missing,
     /// From files.
     Files {
         /// A PEM file with the certificate, followed by its intermediate certificates. The file

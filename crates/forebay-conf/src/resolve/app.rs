@@ -389,6 +389,7 @@ fn workers(typed: &At<file::Workers>) -> Resolution<Workers> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::left_out::LeftOut;
     use crate::outside::Outside;
     use crate::plan::Scope;
     use crate::plan::{AppProtocol, HostField, Listening};
@@ -400,9 +401,11 @@ mod tests {
         std::fs::write(base.path().join("shop/app.psgi"), "").unwrap();
         let sources = Sources::one("x", &format!("[app.x]\n{text}"), base.path());
         let plain = |problems| crate::ConfError::in_sources(&sources, problems).plain();
-        let whole = crate::whole::read(&sources, &mut Outside::default()).map_err(plain)?;
+        let mut none = LeftOut::default();
+        let whole = crate::whole::read(&sources, &mut Outside::default(), &mut none);
+        let whole = whole.map_err(plain)?;
         let app = app(
-            &Context::new(&sources, &whole.filled, Scope::default()),
+            &Context::new(&sources, &whole.filled, Scope::default(), &none),
             "x",
             &whole.file.app["x"],
         );

@@ -46,7 +46,8 @@ pub(super) fn moved(
         let span = start..start + line.trim_end().len();
         start += line.len();
         let refuse = |what: String, help: &str| {
-            Problem::new(&span, what).help(help).in_other(&file.display().to_string(), &text)
+            let problem = Problem::new(&span, what).help(help).about_disk();
+            problem.in_other(&file.display().to_string(), &text)
         };
         let Some(pair) = pair(line, status).map_err(|(what, help)| refuse(what, help))? else {
             continue;

@@ -1,12 +1,13 @@
 //! Makes plans without a file, for `forebay serve DIR` and `forebay serve --to URL`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::{Context, Resolution};
 use crate::error::{ConfError, Problem};
 use crate::file::At;
 use crate::key::paths::directory;
+use crate::left_out::LeftOut;
 use crate::merge::AllFilled;
 use crate::plan::{
     Access, Action, Clients, EncodedSlashes, ErrorPages, Files, Filters, Fingerprint,
@@ -105,6 +106,8 @@ impl Plan {
             apps: BTreeMap::new(),
             unused_upstreams: Vec::new(),
             file: SourceFile::default(),
+            left_out: LeftOut::default(),
+            own_apps: BTreeSet::new(),
         }
     }
 }
@@ -166,6 +169,7 @@ fn typed<'t, T>(
 ) -> Result<T, ConfError> {
     let base = std::path::absolute(".").unwrap_or_else(|_| PathBuf::from("/"));
     let (sources, filled) = (Sources::one("", "", &base), AllFilled::default());
-    let context = Context::new(&sources, &filled, Scope::default());
+    let left_out = LeftOut::default();
+    let context = Context::new(&sources, &filled, Scope::default(), &left_out);
     resolve(&context, &At { value: text, span: 0..0 }).map_err(ConfError::elsewhere)
 }

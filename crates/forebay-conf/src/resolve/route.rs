@@ -34,6 +34,8 @@ pub(super) struct OfSite {
     pub error_pages: ErrorPages,
     pub maintenance: Option<Arc<Maintenance>>,
     pub log: Option<LogFile>,
+    /// True if the site is left out, and its certificate cannot be used.
+    pub lacks_certificate: bool,
 }
 
 /// Checks one `[[site.route]]` and adds the defaults.

@@ -18,14 +18,15 @@ use super::{Context, MOST_PROBLEMS, Resolution, keep, peer};
 use crate::error::Problem;
 use crate::file::{self, At, File};
 use crate::key::no_effect;
-use crate::plan::{Action, ErrorPages, Files, HostPattern, Listen, Route, ScriptsBelow, Site};
+use crate::plan::{Action, ErrorPages, Files, HostPattern, Listen, Route, ScriptsBelow, Site, Tls};
 
 /// Resolves all sites. Returns the sites without a problem, and adds the problems of the others to
-/// `problems`.
+/// `problems`, or to `of_directories` if they are those of a directory of `hosts_from` or
+/// `users_from`.
 pub(super) fn sites(
     context: &Context<'_>,
     file: &File,
-    problems: &mut Vec<Problem>,
+    (problems, of_directories): (&mut Vec<Problem>, &mut Vec<Problem>),
 ) -> Vec<Arc<Site>> {
     let typed = file.site.as_deref().unwrap_or_default();
     if typed.is_empty() && file.stream.as_ref().is_none_or(Vec::is_empty) {
@@ -42,13 +43,23 @@ pub(super) fn sites(
             break;
         }
         let found = problems.len();
-        let of_site = keep(of_site(context, file, site_typed), problems).unwrap_or_default();
-        let routes = routes(context, file, (number, site_typed, &of_site), problems);
+        let directory = context.filled.site_directories.get(&number);
+        let mut of_site = keep(of_site(context, file, site_typed), problems).unwrap_or_default();
+        of_site.lacks_certificate =
+            directory.is_some_and(|own| context.left_out.lacks_certificate(own));
+        let number_of_directories = of_directories.len();
+        let of_all = (&mut *problems, &mut *of_directories);
+        let routes = routes(context, file, (number, site_typed, &of_site), of_all);
         let listen = listen(context, site_typed, &mut spoken);
         let site = listen.and_then(|listen| {
             site(context, site_typed, (listen, routes, of_site), &mut taken, &mut agreed)
         });
-        if let (Some(mut site), true) = (keep(site, problems), found == problems.len()) {
+        let site = keep(site, problems);
+        if let Some(own) = directory {
+            of_directories.extend(problems.drain(found..).map(|problem| problem.in_directory(own)));
+        }
+        let is_sound = (found, number_of_directories) == (problems.len(), of_directories.len());
+        if let (Some(mut site), true) = (site, is_sound) {
             site.inherited = inherited(context, context.filled.sites.get(&number));
             sites.push(Arc::new(site));
         }
@@ -113,7 +124,11 @@ fn site(
         return Err(no_effect(&at.span, "forwarded", "without `trusted_proxies`", help));
     }
     let (trusted_proxies, proxy_lists) = proxies(context, &items)?;
-    let tls = tls(context, typed, (&listen, &hosts))?;
+    let tls = if of_site.lacks_certificate && listen.iter().any(Listen::is_https) {
+        Some(Tls::without_certificate())
+    } else {
+        tls(context, typed, (&listen, &hosts))?
+    };
     let beside = http3(context, typed, &listen)?;
     let expect = expectations(typed, &routes)?;
     Ok(Site {
@@ -179,16 +194,17 @@ fn of_site(context: &Context<'_>, file: &File, typed: &file::Site) -> Resolution
         error_pages: error_pages(context, &typed.error_pages, &typed.intercept, &none)?,
         maintenance: maintenance(context, &typed.maintenance, None)?,
         log: site_log(context, file, &typed.log)?,
+        lacks_certificate: false,
     })
 }
 
 /// Returns the routes of a site that have no problem. For each other route, adds one problem to
-/// `problems`.
+/// `problems`, or to `of_directories`.
 fn routes(
     context: &Context<'_>,
     file: &File,
     (number, site, defaults): (usize, &At<file::Site>, &OfSite),
-    problems: &mut Vec<Problem>,
+    (problems, of_directories): (&mut Vec<Problem>, &mut Vec<Problem>),
 ) -> Vec<Route> {
     let typed = site.route.as_deref().unwrap_or_default();
     if typed.is_empty() {
@@ -202,7 +218,17 @@ fn routes(
         }
         // A wrong value was reported. Rules over several keys would only add what follows from it.
         let Some(route) = at.is_whole.then(|| route(context, file, at, defaults)) else { continue };
-        let Some(mut route) = keep(route, problems) else { continue };
+        let mut route = match (route, context.filled.route_directories.get(&(number, of_site))) {
+            (Ok(route), _) => route,
+            (Err(problem), Some(own)) => {
+                of_directories.push(problem.in_directory(own));
+                continue;
+            }
+            (Err(problem), None) => {
+                problems.push(problem);
+                continue;
+            }
+        };
         route.inherited = inherited(context, context.filled.routes.get(&(number, of_site)));
         let fingerprint = context.filled.fingerprints.get(&(number, of_site));
         route.fingerprint = fingerprint.copied().unwrap_or_default();

@@ -133,7 +133,7 @@ fn ciphers(typed: &file::Tls, has_http3: bool) -> Resolution<Vec<Cipher>> {
 /// Checks `curves`, which must name at least one curve.
 fn curves(typed: &file::Tls) -> Resolution<Vec<Curve>> {
     let Some(at) = &typed.curves else {
-        return Ok(vec![Curve::X25519Mlkem768, Curve::X25519, Curve::Secp256r1, Curve::Secp384r1]);
+        return Ok(Curve::ALL.to_vec());
     };
     let items = at.items();
     not_empty(

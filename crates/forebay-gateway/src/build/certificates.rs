@@ -15,6 +15,7 @@ pub(super) fn rows(plan: &Plan, loaded: &SiteTls) -> Vec<CertificateRow> {
             CertificateSource::Files { certificate, .. } => {
                 plan.file.hide(&certificate.display().to_string())
             }
+            CertificateSource::Missing => "none".to_owned(),
             CertificateSource::Acme(_) => "ACME".to_owned(),
             CertificateSource::OnDemand(_) => "ACME on demand".to_owned(),
         },

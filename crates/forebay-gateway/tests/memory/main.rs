@@ -63,6 +63,7 @@ mod idle_connections;
 mod includes;
 mod internal_routes;
 mod languages;
+mod left_out;
 mod limits;
 mod logs;
 mod loops;

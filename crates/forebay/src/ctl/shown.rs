@@ -53,6 +53,10 @@ pub fn status(status: &Value) -> String {
     for (limit, count) in limits.filter(|(_, count)| count.as_u64() > Some(0)) {
         let _ = writeln!(out, "limit {limit} reached {count} times");
     }
+    for one in array(&status["left_out"]) {
+        let (name, problem) = (clean(text(&one["name"])), clean(text(&one["problem"])));
+        let _ = writeln!(out, "{name} is left out: {problem}; {}", clean(text(&one["help"])));
+    }
     for change in array(&configuration["changes"]) {
         let _ = writeln!(out, "changed: {}", clean(text(change)));
     }

@@ -10,7 +10,7 @@ use forebay_admin::{
     AdminChange, ChangeOrder, Changed, ConfigurationRow, Control, Purge, Refused, ReloadRow, Status,
 };
 use forebay_conf::files::{self, Recording};
-use forebay_conf::{Listen, Plan, Setting, SocketAccess};
+use forebay_conf::{LeftOut, LeftOutRow, Listen, Plan, Setting, SocketAccess};
 use forebay_gateway::expect::{self, Outcome};
 use forebay_gateway::{Difference, Origins, Overrides, SiteTls, Starts};
 use forebay_net::handover::launcher::RootAccess;
@@ -20,7 +20,7 @@ use forebay_server::{Reload, ReloadRequest, Reloads};
 use tokio::sync::mpsc::{self, UnboundedSender};
 
 use super::source::{self, SourceKind};
-use super::{Failure, ServeArgs, finished, listen_of, override_listen, plan, wanted};
+use super::{Failure, ServeArgs, finished, plan, wanted};
 
 /// Status of the answer if a configuration has an error.
 const HAS_ERROR: u16 = 422;
@@ -152,6 +152,11 @@ impl Live {
         lock(&self.origins).clone()
     }
 
+    /// The directories that the running configuration leaves out.
+    pub(super) fn left_out(&self) -> LeftOut {
+        lock(&self.running).base.left_out.clone()
+    }
+
     fn running(&self) -> Running {
         lock(&self.running).clone()
     }
@@ -186,7 +191,7 @@ impl Live {
             next.base = Arc::new(plan.clone());
             next.is_posted = matches!(change, AdminChange::Replace(_));
             next.read = now();
-            run_tests(&plan).map_err(|why| Refused::new(HAS_ERROR, why))?;
+            run_tests(&plan, &self.errors).map_err(|why| Refused::new(HAS_ERROR, why))?;
             for why in next.overrides.apply_fitting(&mut plan) {
                 self.errors.warn(&format!("the configuration undoes a change: {why}"));
             }
@@ -273,10 +278,7 @@ impl Live {
         let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty());
         let parse = || {
             let plan = forebay_conf::parse(text, "posted.toml", dir.unwrap_or(Path::new(".")));
-            let mut plan = plan.map_err(Failure::configuration)?;
-            if let Some(listen) = listen_of(&self.args)? {
-                override_listen(&mut plan, &listen);
-            }
+            let plan = plan.map_err(Failure::configuration)?;
             finished(&self.args, plan, |warning| self.errors.warn(warning))
         };
         parse().map_err(|failure| Refused::new(HAS_ERROR, failure.message))
@@ -310,8 +312,10 @@ impl Live {
     }
 }
 
-/// Runs the tests of `expect`, as `forebay check` does. The error is its text.
-pub(super) fn run_tests(plan: &Plan) -> Result<(), String> {
+/// Runs the tests of `expect`, as `forebay check` does. The error is its text. Tests that fail only for
+/// single directories of `hosts_from` are logged: their owners could otherwise keep all others from a
+/// new configuration.
+pub(super) fn run_tests(plan: &Plan, errors: &ErrorLog) -> Result<(), String> {
     let tests = expect::expectations(plan);
     let findings = tests.iter().filter_map(|test| match &test.outcome {
         Outcome::Fails(why) => Some(test.finding(plan, why)),
@@ -319,6 +323,10 @@ pub(super) fn run_tests(plan: &Plan) -> Result<(), String> {
     });
     let findings: Vec<_> = findings.collect();
     if findings.is_empty() {
+        return Ok(());
+    }
+    if plan.concern_directories(&findings) {
+        errors.warn(&plan.warn(&findings).to_string());
         return Ok(());
     }
     Err(plan.refuse(&findings).to_string())
@@ -341,7 +349,9 @@ impl Control for LiveControl {
             read: running.read,
             last_reload: lock(&self.live.last_reload).clone(),
         };
-        Status { configuration, ..self.live.origins().status() }
+        let row = |row: LeftOutRow| (row.name, row.problem, row.help);
+        let left_out = running.base.left_out.rows().map(row).collect();
+        Status { configuration, left_out, ..self.live.origins().status() }
     }
 
     fn restart(&self, app: &str) -> bool {

@@ -1,5 +1,5 @@
-//! Reloads the configuration when its files change (`--watch`), or when the directories of
-//! `hosts_from` do.
+//! Reloads the configuration when its files change (`--watch`), when the directories of `hosts_from`
+//! do, or when a directory that was left out may be complete.
 //!
 //! A thread compares the metadata of the files once a second. inotify would need a watch on each
 //! directory in the path of a file: Kubernetes updates a mounted ConfigMap by swapping a link to a
@@ -10,10 +10,14 @@ use std::fs::metadata;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Weak;
+use std::time::{Duration, Instant};
 
+use forebay_conf::{LeftOut, LeftOutRow};
 use forebay_net::log::ErrorLog;
 use rustix::process::{Signal, getpid, kill_process};
+
+use super::live::Live;
 
 /// Time between two checks.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -58,7 +62,7 @@ impl Watched {
 
     /// Watches the files on a thread of its own. After a change, sends SIGHUP to this process,
     /// because the main thread carries out reloads and upgrades one at a time.
-    pub(super) fn start(mut self, errors: ErrorLog) {
+    pub(super) fn start(mut self, errors: ErrorLog, live: Weak<Live>) {
         let thread = std::thread::Builder::new().name("watch".into());
         let log = errors.clone();
         let unseen = self.unseen();
@@ -67,13 +71,19 @@ impl Watched {
             errors.warn(&format!("cannot look at {them}: after a change, send SIGHUP"));
         }
         let watching = move || {
+            let mut retry = Retry::default();
             loop {
                 std::thread::sleep(INTERVAL);
+                let Some(live) = live.upgrade() else { return };
                 if self.has_changed() {
                     let what = if self.only_hosts { "directories of sites" } else { "files" };
                     log.info(&format!("the {what} of the configuration have changed"));
-                    let _ = kill_process(getpid(), Signal::HUP);
+                } else if retry.is_due(&live.left_out()) {
+                    log.info("looking again for what the directories that are left out lack");
+                } else {
+                    continue;
                 }
+                let _ = kill_process(getpid(), Signal::HUP);
             }
         };
         if let Err(error) = thread.spawn(watching) {
@@ -148,6 +158,44 @@ impl Watched {
         let first = |path: &PathBuf| stamp(path).flatten();
         let state = |path: &PathBuf| known.get(path).copied().unwrap_or_else(|| first(path));
         self.stamps = paths.into_iter().map(|path| (path.clone(), state(&path))).collect();
+    }
+}
+
+/// When to try again to serve directories that are left out: at once after a change of a file that the
+/// configuration names for them, and after growing pauses, because the cause may be elsewhere, such as
+/// in `/etc/passwd`, or in a file that only root sees.
+#[derive(Default)]
+struct Retry {
+    directories: Vec<LeftOutRow>,
+    stamps: Stamps,
+    pause: Duration,
+    next: Option<Instant>,
+}
+
+/// The first and the longest pause between two attempts.
+const RETRY: Duration = Duration::from_secs(2);
+const MAX_RETRY: Duration = Duration::from_secs(600);
+
+impl Retry {
+    fn is_due(&mut self, left_out: &LeftOut) -> bool {
+        let directories: Vec<_> = left_out.rows().collect();
+        let now = Instant::now();
+        let stamps: Stamps =
+            left_out.paths().map(|path| (path.clone(), stamp(path).flatten())).collect();
+        if directories != self.directories {
+            // A file that came after the configuration was read is found by the next attempt.
+            let next = (!directories.is_empty()).then_some(now + RETRY);
+            *self = Self { directories, stamps, pause: RETRY, next };
+            return false;
+        }
+        let is_late = self.next.is_some_and(|next| now >= next);
+        if is_late {
+            self.pause = MAX_RETRY.min(self.pause * 2);
+            self.next = Some(now + self.pause);
+        }
+        let has_changed = stamps != self.stamps;
+        self.stamps = stamps;
+        has_changed || is_late
     }
 }
 

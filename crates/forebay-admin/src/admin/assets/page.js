@@ -168,6 +168,8 @@ function show(now, time) {
   const parts = [
     element("p", "soft", "Version " + now.version + ", process " + now.pid + ", up "
       + duration(now.uptime_s) + ". Configuration " + configuration.generation + " of " + source + "."),
+    ...now.left_out.map(one => element("p", "bad",
+      one.name + " is left out: " + one.problem + "; " + one.help)),
     ...configuration.changes.map(change => element("p", "warn", "Changed: " + change)),
     tiles(now, then, seconds),
   ];
