@@ -539,7 +539,21 @@ fn handlers_of_perl_guard_what_something_else_answers() {
         ("PerlAccessHandler My::Rule\nSatisfy Any", false),
         ("PerlAuthzHandler My::Rule\nRequire valid-user", false),
         (&format!("{LOGIN}<RequireAll>\nRequire valid-user\n</RequireAll>"), false),
-        (&format!("{LOGIN}<Limit POST>\nRequire valid-user\n</Limit>"), false),
+        // Rules for some methods hold for all.
+        (&format!("{LOGIN}<Limit POST>\nRequire valid-user\n</Limit>"), true),
+        (&format!("{LOGIN}<Limit POST>\nRequire all granted\n</Limit>"), false),
+        (
+            &format!(
+                "{LOGIN}<Limit GET>\nRequire user a\n</Limit>\n<Limit PUT>\nRequire user b\n</Limit>"
+            ),
+            false,
+        ),
+        (&format!("{LOGIN}<Limit PUT>\nDeny from all\n</Limit>\nRequire valid-user"), false),
+        (&format!("{LOGIN}AuthMerging And\nRequire valid-user"), false),
+        ("PerlAddAuthzProvider own My::Rule\nRequire own a", true),
+        ("PerlAddAuthzProvider own My::Rule\nAuthType Basic\nRequire own a", false),
+        ("PerlAddAuthzProvider own My::Rule\nRequire other a", false),
+        ("PerlAddAuthzProvider user My::Rule\nRequire user a", false),
         (&format!("{LOGIN}Require all granted"), false),
         (LOGIN, false),
     ] {

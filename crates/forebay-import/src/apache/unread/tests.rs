@@ -72,6 +72,8 @@ const LINES: &[&str] = &[
     "SetHandler perl-script\nPerlResponseHandler Own::Handler\nPerlChildExitHandler Own::Phase",
     "SetHandler perl-script\nPerlResponseHandler Own::Handler\nAuthType Own\nRequire valid-user\nPerlAuthenHandler Own::Phase",
     "SetHandler perl-script\nPerlResponseHandler Own::Handler\nAuthType Own\nRequire valid-user\nPerlAuthenHandler Own::Phase\nPerlAuthzHandler Own::Phase",
+    "SetHandler perl-script\nPerlResponseHandler Own::Handler\nRequire own a\nPerlAddAuthzProvider own Own::Rule",
+    "SetHandler perl-script\nPerlResponseHandler Own::Handler\nAuthType Basic\nAuthBasicProvider own\nRequire valid-user\nPerlAddAuthnProvider own Own::Users",
     "SetHandler perl-script\nPerlResponseHandler Own::Handler\nPerlSetVar Own a",
     "SetHandler perl-script\nPerlResponseHandler Own::Handler\nPerlAddVar Own a",
     "SetHandler perl-script\nPerlResponseHandler Own::Handler\nPerlSetEnv OWN a",
