@@ -13,9 +13,8 @@ use forebay_conf::{Clients, ForwardedFields, NetworkList};
 use forebay_net::fault::Fault;
 use forebay_net::head::{NamedBy, Request};
 use forebay_wire::ClientAddress;
-use forebay_wire::forwarded::{self, Element, Node, is_secure_scheme};
+use forebay_wire::forwarded::{self, Element, Node, is_secure_scheme, x_forwarded_for_addresses};
 use forebay_wire::http1::{Field, KnownField};
-use forebay_wire::x_forwarded_for::addresses;
 
 /// Maximum number of addresses examined in one chain; addresses further left are ignored.
 const CHAIN: usize = 64;
@@ -208,7 +207,8 @@ fn without_port(peer: ClientAddress) -> ClientAddress {
 fn chain(request: &Request, is_it: impl Fn(&Field) -> bool) -> Option<Vec<IpAddr>> {
     let mut fields = request.head.fields.iter().rev().filter(|field| is_it(field)).peekable();
     fields.peek()?;
-    let addresses = fields.flat_map(|field| addresses(field.value.of(&request.bytes)));
+    let addresses =
+        fields.flat_map(|field| x_forwarded_for_addresses(field.value.of(&request.bytes)));
     Some(addresses.take(CHAIN).map_while(|address| address).collect())
 }
 

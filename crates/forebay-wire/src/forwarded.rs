@@ -6,7 +6,7 @@
 //! `for` and `proto` are used. `by`, `host` and extensions must be well-formed, but are ignored.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::http1::is_token;
 
@@ -191,6 +191,87 @@ fn is_quotable(byte: &u8) -> bool {
 /// Maximum number of pairs in an element. The RFC defines four parameters.
 const PAIRS: usize = 16;
 
+/// Address of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientAddress {
+    /// An IP address with its port. The port is 0 if a proxy reported the address in a field such
+    /// as `X-Forwarded-For`, because such a field contains no port. A PROXY header contains the
+    /// port.
+    Ip(SocketAddr),
+    /// No IP address: the client connected over a Unix socket, and no trusted proxy reported its
+    /// address.
+    Unix,
+}
+
+impl ClientAddress {
+    /// Returns the IP address, or `None` for a client on a Unix socket.
+    pub fn ip(self) -> Option<IpAddr> {
+        match self {
+            Self::Ip(address) => Some(address.ip()),
+            Self::Unix => None,
+        }
+    }
+
+    /// Returns the port, or 0 if the port is not known.
+    pub fn port(self) -> u16 {
+        match self {
+            Self::Ip(address) => address.port(),
+            Self::Unix => 0,
+        }
+    }
+
+    /// Appends the address without its port, as `Display` writes it.
+    pub fn append(self, out: &mut Vec<u8>) {
+        match self {
+            Self::Ip(address) => crate::http1::encode::address(out, address.ip()),
+            Self::Unix => out.extend_from_slice(UNIX),
+        }
+    }
+}
+
+/// Value of nginx's `$remote_addr` for a client on a Unix socket.
+const UNIX: &[u8] = b"unix:";
+
+impl From<SocketAddr> for ClientAddress {
+    fn from(address: SocketAddr) -> Self {
+        Self::Ip(address)
+    }
+}
+
+/// Writes the address without its port. An IPv4 address that is mapped into IPv6 is written as
+/// IPv4.
+impl fmt::Display for ClientAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.ip() {
+            Some(address) => address.to_canonical().fmt(f),
+            None => f.write_str("unix:"),
+        }
+    }
+}
+
+/// Returns the addresses of one field's value, from right to left. An element that is not an
+/// address yields `None`. The caller must not trust the elements to the left of such an element.
+pub fn x_forwarded_for_addresses(value: &[u8]) -> impl Iterator<Item = Option<IpAddr>> {
+    value.rsplit(|&b| b == b',').map(x_forwarded_for_address)
+}
+
+/// Parses an address with an optional port. An IPv6 address may have brackets. Returns `None` for
+/// other text.
+fn x_forwarded_for_address(element: &[u8]) -> Option<IpAddr> {
+    let text = str::from_utf8(element).ok()?.trim();
+    if let Ok(x_forwarded_for_address) = text.parse::<IpAddr>() {
+        return Some(x_forwarded_for_address.to_canonical());
+    }
+    if let Ok(x_forwarded_for_address) = text.parse::<SocketAddr>() {
+        return Some(x_forwarded_for_address.ip().to_canonical());
+    }
+    let inner = text.strip_prefix('[')?.strip_suffix(']')?;
+    inner
+        .parse::<IpAddr>()
+        .ok()
+        .map(|x_forwarded_for_address| x_forwarded_for_address.to_canonical())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,5 +351,29 @@ mod tests {
         }
         let many: String = (0..17).map(|at| format!("a{at}=b;")).collect();
         assert_eq!(decoded(&many), Err(Malformed));
+    }
+
+    #[test]
+    fn forms_of_an_address() {
+        let of = |text: &str| {
+            x_forwarded_for_address(text.as_bytes())
+                .map(|x_forwarded_for_address| x_forwarded_for_address.to_string())
+        };
+        assert_eq!(of(" 192.0.2.1 ").as_deref(), Some("192.0.2.1"));
+        assert_eq!(of("192.0.2.1:80").as_deref(), Some("192.0.2.1"));
+        assert_eq!(of("[2001:db8::1]:80").as_deref(), Some("2001:db8::1"));
+        assert_eq!(of("[2001:db8::1]").as_deref(), Some("2001:db8::1"));
+        assert_eq!(of("::ffff:192.0.2.1").as_deref(), Some("192.0.2.1"));
+        assert_eq!(of("[::ffff:192.0.2.1]").as_deref(), Some("192.0.2.1"));
+        for bad in ["", "unknown", "192.0.2", "evil.example", "1.2.3.4.5", "[1.2.3.4"] {
+            assert_eq!(of(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_right_comes_first() {
+        let found: Vec<_> = x_forwarded_for_addresses(b"192.0.2.1, x,10.0.0.1").collect();
+        assert_eq!(found[0], Some([10, 0, 0, 1].into()));
+        assert_eq!((found[1], found.len()), (None, 3));
     }
 }

@@ -13,7 +13,6 @@ pub mod frame;
 mod head;
 mod held_heads;
 pub mod hpack;
-mod http1;
 
 pub use connection::budget;
 pub use connection::{Cause, Config, Connection, Event, ReceivedEvent, RequestPseudo, SendError};

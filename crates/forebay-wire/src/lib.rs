@@ -16,7 +16,6 @@ pub mod ajp13;
 pub mod aliases;
 pub mod caching;
 pub mod cgi;
-mod client_address;
 pub mod client_hello;
 pub mod cookies;
 pub mod fastcgi;
@@ -35,14 +34,12 @@ pub mod reply;
 pub mod resp;
 pub mod scgi;
 pub mod sendfile;
-mod span;
 pub mod trace_context;
 pub mod uwsgi;
 pub mod websocket;
-pub mod x_forwarded_for;
 
-pub use client_address::ClientAddress;
-pub use span::Span;
+pub use fields::Span;
+pub use forwarded::ClientAddress;
 
 // The tests compile and run the examples of README.md.
 #[cfg(doctest)]

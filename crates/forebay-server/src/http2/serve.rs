@@ -3,7 +3,7 @@
 //!
 //! The codec collects the output of the streams, and the task writes it once per loop. A request
 //! that needs no waiting is answered without a new task. Request heads are converted to lines of
-//! HTTP/1.1 (`wire/src/http2/http1.rs`), because origins forward lines. Reply fields are encoded
+//! HTTP/1.1 (`wire/src/http2/head.rs`), because origins forward lines. Reply fields are encoded
 //! from lines, too.
 
 use std::future::poll_fn;

@@ -106,7 +106,7 @@ pub fn is_field_value(bytes: &[u8]) -> bool {
 /// Returns true if `is_good` is true for all `bytes`. Inputs of fewer than 16 bytes are filled up
 /// with the letter `a`, so `is_good` must be true for `a`. If `is_good` has no branch, the compiler
 /// uses vector instructions, which check 16 bytes at once.
-pub(super) fn are_all(bytes: &[u8], is_good: impl Fn(u8) -> bool) -> bool {
+fn are_all(bytes: &[u8], is_good: impl Fn(u8) -> bool) -> bool {
     let is_good = |chunk: &[u8; 16]| !chunk.iter().fold(false, |bad, &byte| bad | !is_good(byte));
     let mut short = [b'a'; 16];
     // The last chunk may overlap the previous one. Some bytes are then checked twice.
@@ -124,7 +124,7 @@ fn is_value_byte(byte: u8) -> bool {
 
 /// Returns true if a request target may contain `byte`. Bytes above 127 must be percent-encoded
 /// (RFC 3986 section 2), because servers interpret overlong or broken UTF-8 differently.
-pub(super) fn is_target_byte(byte: u8) -> bool {
+fn is_target_byte(byte: u8) -> bool {
     (byte > 0x20) & (byte < 0x7f) & (byte != b'#')
 }
 

@@ -1,12 +1,12 @@
 //! Request heads (RFC 9112 section 3).
 
-use crate::Span;
-
 use super::chars::{is_token, position};
-use super::fields::{self, Lines, is_disguised_framing};
-use super::framing::{ConnectionOptions, Framing, connection_lists};
+use super::fields::{
+    self, ConnectionOptions, Framing, Lines, connection_lists, is_disguised_framing,
+};
 use super::target::{self, TargetForm, is_host};
 use super::{Field, HeadError, Http1Limits, KnownField, Progress, Version};
+use crate::Span;
 
 /// Rule for finding the end of a request body (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

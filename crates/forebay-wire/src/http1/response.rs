@@ -1,12 +1,10 @@
 //! Response heads (RFC 9112 section 4). Backends send them, and so do servers that the load
 //! generator measures.
 
-use crate::Span;
-
-use super::fields::{self, Lines};
-use super::framing::{ConnectionOptions, Framing, connection_lists};
+use super::fields::{self, ConnectionOptions, Framing, Lines, connection_lists};
 use super::request::parse_version;
 use super::{Field, HeadError, Http1Limits, KnownField, Progress, Version};
+use crate::Span;
 
 /// Rule for finding the end of a response body (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,45 +10,30 @@
 //! The connection has no clock; the caller passes the time. [`Config`] limits the memory of a
 //! stream and of the connection. A budget (`budget.rs`) limits the work that a peer can cause.
 
-mod block;
 pub mod budget;
-mod config;
 mod control;
-mod data;
-mod event;
 mod flow;
-mod heads;
-mod identifiers;
-mod output;
-mod past;
-mod queue;
 mod receive;
-mod round_trip;
 mod send;
 mod streams;
 
+pub use send::{RequestPseudo, SendError};
+
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use super::error::{Abuse, ErrorCode, Http2Error, Rule};
+use super::error::{Abuse, ErrorCode, HeadRule, Http2Error, Rule};
 use super::frame::{self, PREFACE, settings};
-use super::hpack::{Decoder, Encoder};
-use super::{Head, HeldHeads, Priority};
-
-use block::Fragments;
+use super::held_heads::Heads;
+use super::hpack::{DEFAULT_TABLE, Decoder, Encoder, ListLimits};
+use super::{Head, HeadLimits, HeldHeads, Priority};
 use budget::Budget;
+use control::RoundTrip;
 use flow::{DEFAULT_WINDOW, Inbound, LARGEST_WINDOW};
-use heads::Heads;
-use identifiers::Identifiers;
-use output::Output;
-use past::PastStreams;
-use queue::Queue;
-use round_trip::RoundTrip;
-use streams::{Stream, Streams};
-
-pub use config::Config;
-pub use event::{Cause, Event, ReceivedEvent};
-pub use send::{RequestPseudo, SendError};
+use receive::Fragments;
+use send::{Output, Queue};
+use streams::{Identifiers, PastStreams, Stream, Streams};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
@@ -393,4 +378,155 @@ impl Connection {
             self.ping(now);
         }
     }
+}
+
+/// Limits and sizes of a connection.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Maximum number of concurrent streams that a client may open.
+    pub streams: u32,
+    /// Limits of the fields of a received message.
+    pub list: ListLimits,
+    /// Further limits of received requests.
+    pub head: HeadLimits,
+    /// True if a server limits the total size of the request heads that its caller holds; see
+    /// [`HeldHeads`](crate::http2::HeldHeads). The caller must then call
+    /// [`Connection::release_heads`](Connection::release_heads).
+    pub limits_heads: bool,
+    /// Initial receive window of a stream in bytes, at least 65,535.
+    pub stream_window: u32,
+    /// Maximum receive window of a stream in bytes, at least [`Self::stream_window`].
+    pub stream_window_limit: u32,
+    /// Space above [`Self::stream_window_limit`] for the receive windows of all streams together,
+    /// in bytes. Each stream gets at most an equal part. 0 disables this feature.
+    pub shared_window_limit: u32,
+    /// Initial receive window of the connection in bytes, at least 65,535.
+    pub connection_window: u32,
+    /// Maximum receive window of the connection in bytes.
+    pub connection_window_limit: u32,
+    /// Maximum size of the encoder's HPACK table in bytes.
+    pub encoder_table: usize,
+    /// `send_data` accepts no data while this many bytes wait to be written.
+    pub output: usize,
+    /// `receive` accepts no input while this many bytes wait to be written.
+    pub output_limit: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            streams: 128,
+            list: ListLimits { size: 32 * 1024, fields: 100 },
+            head: HeadLimits { target: 8 * 1024, get_body: false, extended_connect: true },
+            limits_heads: false,
+            stream_window: DEFAULT_WINDOW,
+            stream_window_limit: 1024 * 1024,
+            shared_window_limit: 0,
+            connection_window: 1024 * 1024,
+            connection_window_limit: 16 * 1024 * 1024,
+            encoder_table: DEFAULT_TABLE,
+            output: 64 * 1024,
+            output_limit: 512 * 1024,
+        }
+    }
+}
+
+/// Result of [`Connection::receive`](Connection::receive).
+#[derive(Debug, Default)]
+pub struct ReceivedEvent {
+    /// Number of input bytes that were consumed.
+    pub consumed: usize,
+    /// Event in the consumed bytes. `None` if the caller must first provide more input, or write
+    /// output.
+    pub event: Option<Event>,
+}
+
+/// Event that a connection reports.
+#[derive(Debug)]
+pub enum Event {
+    /// A request (server) or a final reply (client).
+    Head {
+        /// Stream of the head.
+        stream: u32,
+        /// The head, which the caller returns with
+        /// [`Connection::recycle`](Connection::recycle). A server's caller releases it when
+        /// the request has been answered
+        /// ([`Connection::release_heads`](Connection::release_heads)).
+        head: Box<Head>,
+        /// True if the stream ends with the head.
+        end: bool,
+    },
+    /// An interim reply, status 100 to 199 (client).
+    Interim {
+        /// Stream of the head.
+        stream: u32,
+        /// The head, which the caller returns with
+        /// [`Connection::recycle`](Connection::recycle).
+        head: Box<Head>,
+    },
+    /// A well-formed request that is not supported (server). `rule` determines the status of the
+    /// reply.
+    Unacceptable {
+        /// Stream of the request.
+        stream: u32,
+        /// The head as far as it was read, which the caller returns with
+        /// [`Connection::recycle`](Connection::recycle).
+        head: Box<Head>,
+        /// The violated rule.
+        rule: HeadRule,
+        /// True if the stream ends with the head.
+        end: bool,
+    },
+    /// Data of a message. The caller reopens the window with
+    /// [`Connection::consume`](Connection::consume).
+    Data {
+        /// Stream of the data.
+        stream: u32,
+        /// Position of the data in the input of
+        /// [`Connection::receive`](Connection::receive).
+        data: Range<usize>,
+        /// True if the stream ends with this data.
+        end: bool,
+    },
+    /// Trailers, which end the stream.
+    Trailers {
+        /// Stream of the trailers.
+        stream: u32,
+        /// The fields, which the caller returns and releases as the head.
+        head: Box<Head>,
+    },
+    /// The stream was reset.
+    Reset {
+        /// Identifier of the stream.
+        stream: u32,
+        /// Cause of the reset.
+        cause: Cause,
+    },
+    /// We refused a stream for which no event was reported before.
+    Refused {
+        /// Identifier of the stream.
+        stream: u32,
+        /// The violated rule.
+        rule: Rule,
+    },
+    /// The peer sent GOAWAY: it opens or accepts no more streams. For each stream that the peer has
+    /// not processed, an [`Event::Reset`] precedes this event.
+    Goaway {
+        /// Error code in the GOAWAY frame.
+        code: ErrorCode,
+    },
+    /// The peer's settings have arrived or changed.
+    Settings,
+}
+
+/// Cause of a reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The peer reset the stream.
+    Peer(ErrorCode),
+    /// The peer violated this rule, so we reset the stream.
+    Rule(Rule),
+    /// The peer sent GOAWAY and has not processed the stream. The caller may resend the request on
+    /// another connection.
+    Unprocessed,
 }

@@ -1,4 +1,5 @@
-//! Limit of the memory that request heads of one connection occupy together.
+//! Heads of one connection: the limit of the memory that they occupy together, and the unused ones,
+//! whose memory the connection reuses.
 //!
 //! HPACK and QPACK let a client repeat a field with few bytes: with two bytes, each request can
 //! contain a field of 4 KiB again. So the number of received bytes does not limit the size of the
@@ -64,41 +65,101 @@ impl HeldHeads {
     }
 }
 
+/// Maximum number of unused heads.
+const KEPT: usize = 32;
+
+/// Maximum size in bytes of an unused head. One larger head is kept while more input is decoded.
+// A client that sends one large head often sends more of them. If the buffer of each head grew
+// anew, the allocator's heap would be fragmented.
+const LARGEST: usize = 8 * 1024;
+
+/// Unused heads of a connection, and the limit of the heads that its caller holds.
+#[derive(Debug)]
+pub(super) struct Heads {
+    #[expect(clippy::vec_box, reason = "events carry them boxed")]
+    unused: Vec<Box<Head>>,
+    /// Heads and trailers of requests that the caller of a server has not released.
+    pub held: HeldHeads,
+}
+
+impl Heads {
+    pub fn new(held: HeldHeads) -> Self {
+        Self { unused: Vec::new(), held }
+    }
+
+    /// Returns an empty head. Reuses the memory of a stored head if there is one.
+    #[inline]
+    pub fn take(&mut self) -> Box<Head> {
+        self.unused.pop().unwrap_or_default()
+    }
+
+    /// Stores a head for reuse, or frees the head if enough heads are stored.
+    #[inline]
+    pub fn give(&mut self, mut head: Box<Head>) {
+        let is_small = head.fields.allocated() <= LARGEST;
+        if self.unused.is_empty() || is_small && self.unused.len() < KEPT {
+            head.clear();
+            self.unused.push(head);
+        }
+    }
+
+    /// Frees the stored head that is larger than `LARGEST`, if there is one. The caller calls this
+    /// function after it has processed all received input.
+    #[inline]
+    pub fn free_large(&mut self) {
+        // `give` stores a larger head only if no other head is stored. So only the first stored
+        // head can be larger.
+        if self.unused.first().is_some_and(|head| head.fields.allocated() > LARGEST) {
+            self.unused.swap_remove(0);
+        }
+    }
+
+    pub fn shrink(&mut self) {
+        self.unused = Vec::new();
+    }
+
+    pub fn allocated(&self) -> usize {
+        let fields: usize = self.unused.iter().map(|head| head.fields.allocated()).sum();
+        let heads = self.unused.len() * size_of::<Head>();
+        fields + heads + self.unused.capacity() * size_of::<Box<Head>>()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn of(counted: usize) -> Head {
+    fn counted(bytes: usize) -> Head {
         let mut head = Head::default();
-        head.counted = counted;
+        head.counted = bytes;
         head
     }
 
     #[test]
     fn heads_fit_up_to_the_limit_and_again_after_their_release() {
         let mut held = HeldHeads::new(1_000, 100);
-        let mut heads = vec![of(1_000); 32];
+        let mut heads = vec![counted(1_000); 32];
         assert!(heads.iter_mut().all(|head| held.hold(head)));
-        assert!(!held.hold(&mut of(1)) && !held.hold_trailers(&of(1)));
+        assert!(!held.hold(&mut counted(1)) && !held.hold_trailers(&counted(1)));
         held.release(heads[0].counted);
-        assert!(!held.hold(&mut of(1_001)), "larger than the released head");
-        assert!(held.hold_trailers(&of(999)) && held.hold_trailers(&of(1)));
-        assert!(!held.hold_trailers(&of(1)));
+        assert!(!held.hold(&mut counted(1_001)), "larger than the released head");
+        assert!(held.hold_trailers(&counted(999)) && held.hold_trailers(&counted(1)));
+        assert!(!held.hold_trailers(&counted(1)));
     }
 
     #[test]
     fn small_heads_of_twice_as_many_requests_as_streams_fit() {
         for (largest, streams) in [(32 * 1024, 100), (1_024, 100), (77, 3), (1_000, 1)] {
             let mut held = HeldHeads::new(largest, streams);
-            let mut counted = Vec::new();
-            let mut head = of(1);
+            let mut sizes = Vec::new();
+            let mut head = counted(1);
             while held.hold(&mut head) {
-                counted.push(std::mem::replace(&mut head, of(1)).counted);
+                sizes.push(std::mem::replace(&mut head, counted(1)).counted);
             }
             // Division leaves a rest, so one more may fit.
             let most = 2 * streams as usize;
-            assert!((most..=most + 1).contains(&counted.len()), "{} of {streams}", counted.len());
-            counted.into_iter().for_each(|counted| held.release(counted));
+            assert!((most..=most + 1).contains(&sizes.len()), "{} of {streams}", sizes.len());
+            sizes.into_iter().for_each(|size| held.release(size));
             assert_eq!(held.bytes, 0);
         }
     }
@@ -106,6 +167,29 @@ mod tests {
     #[test]
     fn without_a_limit_every_head_fits() {
         let mut held = HeldHeads::unlimited();
-        assert!((0..3).all(|_| held.hold(&mut of(usize::MAX))));
+        assert!((0..3).all(|_| held.hold(&mut counted(usize::MAX))));
+    }
+
+    fn boxed(bytes: usize) -> Box<Head> {
+        let mut head = Box::<Head>::default();
+        head.fields.push(b"a", &vec![b'v'; bytes]);
+        head
+    }
+
+    #[test]
+    fn many_small_heads_are_kept_and_one_large_one_for_a_moment() {
+        let mut heads = Heads::new(HeldHeads::unlimited());
+        (0..40).for_each(|_| heads.give(boxed(32 * 1024)));
+        assert_eq!(heads.unused.len(), 1);
+        (0..40).for_each(|_| heads.give(boxed(100)));
+        assert_eq!(heads.unused.len(), KEPT);
+        assert!(heads.allocated() < 128 * 1024, "{}", heads.allocated());
+        assert!(heads.take().fields.is_empty());
+        heads.free_large();
+        assert_eq!(heads.unused.len(), KEPT - 2);
+        heads.free_large();
+        assert_eq!(heads.unused.len(), KEPT - 2);
+        heads.shrink();
+        assert_eq!(heads.allocated(), 0);
     }
 }

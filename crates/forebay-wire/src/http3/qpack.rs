@@ -3,18 +3,17 @@
 //! A peer that obeys our settings refers to no other table. Our own field sections also use only
 //! the static table, so they are valid for all settings of the peer.
 
-mod static_table;
+use std::collections::HashMap;
+use std::sync::LazyLock;
 
 use crate::Span;
 use crate::fields::{FieldRef, Fields};
 use crate::http1::{KnownField, has_upper_case};
 use crate::http2::RequestPseudo;
 use crate::http2::hpack::{
-    Decoded, Flaw, HUFFMAN_FROM, HpackError, List, ListLimits, Literal, huffman, integer,
-    is_marked, is_name, is_secret, is_value, string,
+    self, Decoded, Flaw, HUFFMAN_FROM, HpackError, List, ListLimits, Literal, huffman, is_marked,
+    is_name, is_secret, is_value, string,
 };
-
-use static_table::ENTRIES;
 
 /// Decodes a field section and appends its fields to `fields`.
 ///
@@ -29,11 +28,11 @@ pub fn decode(
     let mut rest = section;
     // Read the prefix (section 4.5.1). The field section must require no entry of the dynamic
     // table. The value of the base is then irrelevant, but a negative base is invalid.
-    if integer::decode(&mut rest, 8)? != 0 {
+    if hpack::decode_integer(&mut rest, 8)? != 0 {
         return Err(HpackError::Index);
     }
     let is_negative = rest.first().is_some_and(|byte| byte & 0x80 != 0);
-    integer::decode(&mut rest, 7)?;
+    hpack::decode_integer(&mut rest, 7)?;
     if is_negative {
         return Err(HpackError::Index);
     }
@@ -42,7 +41,7 @@ pub fn decode(
         match first {
             // This is an indexed field of the static table.
             0xc0.. => {
-                let place = integer::decode(&mut rest, 6)?;
+                let place = hpack::decode_integer(&mut rest, 6)?;
                 let (name, value) = ENTRIES.get(place).ok_or(HpackError::Index)?;
                 if list.has_room(name, value.len()) {
                     list.fields.push(name, value);
@@ -50,7 +49,7 @@ pub fn decode(
             }
             // This is a literal with a name of the static table.
             0x50..=0x5f | 0x70..=0x7f => {
-                let place = integer::decode(&mut rest, 4)?;
+                let place = hpack::decode_integer(&mut rest, 4)?;
                 let (name, _) = ENTRIES.get(place).ok_or(HpackError::Index)?;
                 let arena = list.fields.arena();
                 let start = arena.len();
@@ -126,15 +125,15 @@ pub fn field(out: &mut Vec<u8>, field: FieldRef<'_>) {
 
 /// Appends a field with a lower-case name.
 fn pair(out: &mut Vec<u8>, name: &[u8], value: &[u8], sensitive: bool) {
-    let places = static_table::places_of(name);
+    let places = places_of(name);
     if let Some(&place) = places.iter().find(|&&place| ENTRIES[usize::from(place)].1 == value) {
-        return integer::encode(out, place.into(), 6, 0xc0);
+        return hpack::encode_integer(out, place.into(), 6, 0xc0);
     }
     let is_never_indexed = sensitive || is_secret(name, value);
     match places.first() {
         Some(&place) => {
             let pattern = if is_never_indexed { 0x70 } else { 0x50 };
-            integer::encode(out, place.into(), 4, pattern);
+            hpack::encode_integer(out, place.into(), 4, pattern);
         }
         None => append_string(out, name, 3, if is_never_indexed { 0x30 } else { 0x20 }),
     }
@@ -145,10 +144,129 @@ fn append_string(out: &mut Vec<u8>, text: &[u8], bits: u32, pattern: u8) {
     if text.len() >= HUFFMAN_FROM {
         let length = huffman::encoded_len(text);
         if length < text.len() {
-            integer::encode(out, length, bits, pattern | 1 << bits);
+            hpack::encode_integer(out, length, bits, pattern | 1 << bits);
             return huffman::encode(text, out);
         }
     }
-    integer::encode(out, text.len(), bits, pattern);
+    hpack::encode_integer(out, text.len(), bits, pattern);
     out.extend_from_slice(text);
+}
+
+// The static table (RFC 9204 appendix A).
+
+/// Entries of the static table. Indices start at zero.
+const ENTRIES: [(&[u8], &[u8]); 99] = [
+    (b":authority", b""),
+    (b":path", b"/"),
+    (b"age", b"0"),
+    (b"content-disposition", b""),
+    (b"content-length", b"0"),
+    (b"cookie", b""),
+    (b"date", b""),
+    (b"etag", b""),
+    (b"if-modified-since", b""),
+    (b"if-none-match", b""),
+    (b"last-modified", b""),
+    (b"link", b""),
+    (b"location", b""),
+    (b"referer", b""),
+    (b"set-cookie", b""),
+    (b":method", b"CONNECT"),
+    (b":method", b"DELETE"),
+    (b":method", b"GET"),
+    (b":method", b"HEAD"),
+    (b":method", b"OPTIONS"),
+    (b":method", b"POST"),
+    (b":method", b"PUT"),
+    (b":scheme", b"http"),
+    (b":scheme", b"https"),
+    (b":status", b"103"),
+    (b":status", b"200"),
+    (b":status", b"304"),
+    (b":status", b"404"),
+    (b":status", b"503"),
+    (b"accept", b"*/*"),
+    (b"accept", b"application/dns-message"),
+    (b"accept-encoding", b"gzip, deflate, br"),
+    (b"accept-ranges", b"bytes"),
+    (b"access-control-allow-headers", b"cache-control"),
+    (b"access-control-allow-headers", b"content-type"),
+    (b"access-control-allow-origin", b"*"),
+    (b"cache-control", b"max-age=0"),
+    (b"cache-control", b"max-age=2592000"),
+    (b"cache-control", b"max-age=604800"),
+    (b"cache-control", b"no-cache"),
+    (b"cache-control", b"no-store"),
+    (b"cache-control", b"public, max-age=31536000"),
+    (b"content-encoding", b"br"),
+    (b"content-encoding", b"gzip"),
+    (b"content-type", b"application/dns-message"),
+    (b"content-type", b"application/javascript"),
+    (b"content-type", b"application/json"),
+    (b"content-type", b"application/x-www-form-urlencoded"),
+    (b"content-type", b"image/gif"),
+    (b"content-type", b"image/jpeg"),
+    (b"content-type", b"image/png"),
+    (b"content-type", b"text/css"),
+    (b"content-type", b"text/html; charset=utf-8"),
+    (b"content-type", b"text/plain"),
+    (b"content-type", b"text/plain;charset=utf-8"),
+    (b"range", b"bytes=0-"),
+    (b"strict-transport-security", b"max-age=31536000"),
+    (b"strict-transport-security", b"max-age=31536000; includesubdomains"),
+    (b"strict-transport-security", b"max-age=31536000; includesubdomains; preload"),
+    (b"vary", b"accept-encoding"),
+    (b"vary", b"origin"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-xss-protection", b"1; mode=block"),
+    (b":status", b"100"),
+    (b":status", b"204"),
+    (b":status", b"206"),
+    (b":status", b"302"),
+    (b":status", b"400"),
+    (b":status", b"403"),
+    (b":status", b"421"),
+    (b":status", b"425"),
+    (b":status", b"500"),
+    (b"accept-language", b""),
+    (b"access-control-allow-credentials", b"FALSE"),
+    (b"access-control-allow-credentials", b"TRUE"),
+    (b"access-control-allow-headers", b"*"),
+    (b"access-control-allow-methods", b"get"),
+    (b"access-control-allow-methods", b"get, post, options"),
+    (b"access-control-allow-methods", b"options"),
+    (b"access-control-expose-headers", b"content-length"),
+    (b"access-control-request-headers", b"content-type"),
+    (b"access-control-request-method", b"get"),
+    (b"access-control-request-method", b"post"),
+    (b"alt-svc", b"clear"),
+    (b"authorization", b""),
+    (b"content-security-policy", b"script-src 'none'; object-src 'none'; base-uri 'none'"),
+    (b"early-data", b"1"),
+    (b"expect-ct", b""),
+    (b"forwarded", b""),
+    (b"if-range", b""),
+    (b"origin", b""),
+    (b"purpose", b"prefetch"),
+    (b"server", b""),
+    (b"timing-allow-origin", b"*"),
+    (b"upgrade-insecure-requests", b"1"),
+    (b"user-agent", b""),
+    (b"x-forwarded-for", b""),
+    (b"x-frame-options", b"deny"),
+    (b"x-frame-options", b"sameorigin"),
+];
+
+/// Indices of the entries with each name.
+static BY_NAME: LazyLock<HashMap<&'static [u8], Vec<u8>>> = LazyLock::new(|| {
+    let mut places: HashMap<_, Vec<u8>> = HashMap::new();
+    for (place, (name, _)) in (0..).zip(ENTRIES) {
+        places.entry(name).or_default().push(place);
+    }
+    places
+});
+
+/// Returns the indices of the entries with this name.
+fn places_of(name: &[u8]) -> &'static [u8] {
+    BY_NAME.get(name).map_or(&[], |places| places)
 }

@@ -4,8 +4,7 @@
 use std::ops::Range;
 
 use super::error::{ErrorCode, Http3Error, Rule};
-use super::frame::{self, HeaderDecoder};
-use super::qpack;
+use super::{HeaderDecoder, qpack};
 use crate::http2::hpack::ListLimits;
 use crate::http2::{Head, HeadLimits, HeadRule, budget};
 
@@ -108,7 +107,7 @@ impl RequestDecoder {
                 None => {
                     let Some(header) = self.header.decode(&mut rest) else { break };
                     self.begin_frame(header.kind, header.length)?;
-                    if header.kind == frame::HEADERS && self.is_too_large(header.length) {
+                    if header.kind == super::HEADERS && self.is_too_large(header.length) {
                         let consumed = input.len() - rest.len();
                         return Ok(DecodedFrame { consumed, event: Some(RequestEvent::TooLarge) });
                     }
@@ -122,8 +121,8 @@ impl RequestDecoder {
             let left = left - taken as u64;
             self.frame = (left > 0).then_some((kind, left));
             let event = match kind {
-                frame::DATA if taken > 0 => Some(RequestEvent::Data(start..start + taken)),
-                frame::HEADERS => {
+                super::DATA if taken > 0 => Some(RequestEvent::Data(start..start + taken)),
+                super::HEADERS => {
                     self.section.extend_from_slice(piece);
                     (left == 0).then_some(RequestEvent::Section)
                 }
@@ -160,28 +159,28 @@ impl RequestDecoder {
     /// Checks that a frame of this type and length may follow, and starts to read it.
     fn begin_frame(&mut self, kind: u64, length: u64) -> Result<(), Http3Error> {
         match (kind, self.stage) {
-            (frame::HEADERS, FrameStage::Head) => self.stage = FrameStage::Body,
-            (frame::HEADERS, FrameStage::Body) if self.is_too_large(length) => {
+            (super::HEADERS, FrameStage::Head) => self.stage = FrameStage::Body,
+            (super::HEADERS, FrameStage::Body) if self.is_too_large(length) => {
                 return Err(Http3Error::malformed(Rule::Trailers));
             }
-            (frame::HEADERS, FrameStage::Body) => {
+            (super::HEADERS, FrameStage::Body) => {
                 if self.content_left.is_some_and(|left| left > 0) {
                     return Err(Http3Error::malformed(Rule::ContentLength));
                 }
                 self.stage = FrameStage::Ended;
             }
-            (frame::DATA, FrameStage::Body) if length == 0 => self.price += budget::EMPTY_DATA,
-            (frame::DATA, FrameStage::Body) => self.begin_data(length)?,
-            (frame::DATA | frame::HEADERS, _) => return Err(Http3Error::unexpected()),
+            (super::DATA, FrameStage::Body) if length == 0 => self.price += budget::EMPTY_DATA,
+            (super::DATA, FrameStage::Body) => self.begin_data(length)?,
+            (super::DATA | super::HEADERS, _) => return Err(Http3Error::unexpected()),
             (
-                frame::CANCEL_PUSH
-                | frame::SETTINGS
-                | frame::PUSH_PROMISE
-                | frame::GOAWAY
-                | frame::MAX_PUSH_ID,
+                super::CANCEL_PUSH
+                | super::SETTINGS
+                | super::PUSH_PROMISE
+                | super::GOAWAY
+                | super::MAX_PUSH_ID,
                 _,
             ) => return Err(Http3Error::unexpected()),
-            _ if frame::is_forbidden(kind) => return Err(Http3Error::unexpected()),
+            _ if super::is_forbidden(kind) => return Err(Http3Error::unexpected()),
             _ if length > LARGEST_UNKNOWN => return Err(Http3Error::abuse()),
             _ => self.price += budget::USELESS,
         }

@@ -2,8 +2,7 @@
 //! section 6.2, RFC 9204 section 4.2).
 
 use super::error::{ErrorCode, Http3Error, Rule};
-use super::frame::{self, FrameHeader, HeaderDecoder};
-use super::varint;
+use super::{FrameHeader, HeaderDecoder};
 use crate::http2::budget;
 
 /// Maximum length of a SETTINGS frame in bytes. An honest client sends about ten pairs.
@@ -120,9 +119,9 @@ impl UniDecoder {
         while let Some((&byte, rest)) = input.split_first() {
             self.first.push(byte);
             *input = rest;
-            if let Some(kind) = varint::decode(&mut &self.first[..]) {
+            if let Some(kind) = super::decode_varint(&mut &self.first[..]) {
                 let kind = match kind {
-                    frame::CONTROL_STREAM => UniKind::Control,
+                    super::CONTROL_STREAM => UniKind::Control,
                     UniKind::ENCODER => UniKind::Encoder,
                     UniKind::DECODER => UniKind::Decoder,
                     // Our client allows no pushes (section 4.6).
@@ -170,8 +169,8 @@ impl UniDecoder {
                     let Some(header) = self.header.decode(&mut input) else { return Ok(price) };
                     self.begin_frame(header)?;
                     price += match header.kind {
-                        frame::SETTINGS => 0,
-                        frame::PRIORITY_UPDATE | frame::PRIORITY_UPDATE_OF_PUSH => budget::PRIORITY,
+                        super::SETTINGS => 0,
+                        super::PRIORITY_UPDATE | super::PRIORITY_UPDATE_OF_PUSH => budget::PRIORITY,
                         _ => budget::USELESS,
                     };
                     header
@@ -195,27 +194,27 @@ impl UniDecoder {
 
     /// Checks that a frame with this header is allowed on the control stream.
     fn begin_frame(&mut self, header: FrameHeader) -> Result<(), Http3Error> {
-        let is_settings = header.kind == frame::SETTINGS;
+        let is_settings = header.kind == super::SETTINGS;
         if !self.has_settings && !is_settings {
             return Err(Http3Error::connection(Rule::MissingSettings, ErrorCode::MISSING_SETTINGS));
         }
         let is_of_requests =
-            matches!(header.kind, frame::DATA | frame::HEADERS | frame::PUSH_PROMISE);
+            matches!(header.kind, super::DATA | super::HEADERS | super::PUSH_PROMISE);
         let is_of_clients = matches!(
             header.kind,
-            frame::MAX_PUSH_ID | frame::PRIORITY_UPDATE | frame::PRIORITY_UPDATE_OF_PUSH
+            super::MAX_PUSH_ID | super::PRIORITY_UPDATE | super::PRIORITY_UPDATE_OF_PUSH
         );
         if self.has_settings && is_settings
             || is_of_requests
             || is_of_clients && self.is_of_server
-            || frame::is_forbidden(header.kind)
+            || super::is_forbidden(header.kind)
         {
             return Err(Http3Error::unexpected());
         }
         self.payload.clear();
         match header.kind {
-            frame::SETTINGS if header.length > LARGEST_SETTINGS => Err(Http3Error::abuse()),
-            frame::GOAWAY | frame::MAX_PUSH_ID | frame::CANCEL_PUSH
+            super::SETTINGS if header.length > LARGEST_SETTINGS => Err(Http3Error::abuse()),
+            super::GOAWAY | super::MAX_PUSH_ID | super::CANCEL_PUSH
                 if !(1..=8).contains(&header.length) =>
             {
                 Err(Http3Error::frame())
@@ -227,26 +226,26 @@ impl UniDecoder {
     fn end_frame(&mut self, kind: u64) -> Result<(), Http3Error> {
         let mut payload = &self.payload[..];
         match kind {
-            frame::SETTINGS => {
+            super::SETTINGS => {
                 self.has_settings = true;
                 check_settings(payload)
             }
             // Check the order of the values. The value of MAX_PUSH_ID must not decrease (section
             // 7.2.7), and the value of GOAWAY must not increase (section 5.2).
-            frame::GOAWAY | frame::MAX_PUSH_ID => {
-                let value = varint::decode(&mut payload).filter(|_| payload.is_empty());
+            super::GOAWAY | super::MAX_PUSH_ID => {
+                let value = super::decode_varint(&mut payload).filter(|_| payload.is_empty());
                 let value = value.ok_or_else(Http3Error::frame)?;
                 let is_in_order = match kind {
                     // A server's GOAWAY names the stream of a request. The identifiers of these
                     // streams are multiples of four.
-                    frame::GOAWAY if self.is_of_server && !value.is_multiple_of(4) => false,
-                    frame::GOAWAY => self.goaway.replace(value).is_none_or(|last| value <= last),
+                    super::GOAWAY if self.is_of_server && !value.is_multiple_of(4) => false,
+                    super::GOAWAY => self.goaway.replace(value).is_none_or(|last| value <= last),
                     _ => self.max_push.replace(value).is_none_or(|last| value >= last),
                 };
                 let refused = || Http3Error::connection(Rule::Order, ErrorCode::ID_ERROR);
                 is_in_order.then_some(()).ok_or_else(refused)
             }
-            frame::CANCEL_PUSH => Err(refused_push()),
+            super::CANCEL_PUSH => Err(refused_push()),
             _ => Ok(()),
         }
     }
@@ -267,7 +266,7 @@ fn refused_push() -> Http3Error {
 }
 
 fn is_looked_at(kind: u64) -> bool {
-    matches!(kind, frame::SETTINGS | frame::GOAWAY | frame::MAX_PUSH_ID | frame::CANCEL_PUSH)
+    matches!(kind, super::SETTINGS | super::GOAWAY | super::MAX_PUSH_ID | super::CANCEL_PUSH)
 }
 
 /// Checks that the settings are valid. Their values are ignored, because no setting of a peer
@@ -275,7 +274,7 @@ fn is_looked_at(kind: u64) -> bool {
 fn check_settings(mut payload: &[u8]) -> Result<(), Http3Error> {
     let mut seen = Vec::new();
     while !payload.is_empty() {
-        let pair = (varint::decode(&mut payload), varint::decode(&mut payload));
+        let pair = (super::decode_varint(&mut payload), super::decode_varint(&mut payload));
         let (Some(setting), Some(_)) = pair else { return Err(Http3Error::frame()) };
         // These settings belong to HTTP/2 and are forbidden (section 7.2.4.1).
         if matches!(setting, 0x00 | 0x02..=0x05) || seen.contains(&setting) {

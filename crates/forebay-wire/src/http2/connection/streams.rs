@@ -1,5 +1,6 @@
 //! Open streams of a connection, indexed by identifier.
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::flow::Inbound;
@@ -239,6 +240,142 @@ impl Streams {
             let slot = self.free_slot(self.entries[index].id);
             self.slots[slot] = index as u32 + 1;
         }
+    }
+}
+
+// Identifiers of streams: those that were opened, and those that may still be opened.
+
+/// The largest identifier of a stream.
+const LARGEST: u32 = 0x7fff_ffff;
+
+/// Highest identifier that the client has used, and the limit that our GOAWAY set.
+#[derive(Debug)]
+pub(super) struct Identifiers {
+    /// Highest identifier of a stream that the client has opened.
+    last_opened: u32,
+    /// Streams above this limit are not accepted.
+    accept_to: u32,
+}
+
+impl Identifiers {
+    pub fn new() -> Self {
+        Self { last_opened: 0, accept_to: u32::MAX }
+    }
+
+    /// Returns true if `stream` is an identifier that only a client may use.
+    #[inline]
+    pub fn is_of_client(stream: u32) -> bool {
+        !stream.is_multiple_of(2)
+    }
+
+    /// Returns true if the client has used this identifier or a higher one.
+    #[inline]
+    pub fn is_opened(&self, id: u32) -> bool {
+        id <= self.last_opened
+    }
+
+    /// Returns true if a client may use the identifier `id`, and has used or skipped it.
+    #[inline]
+    pub fn was_opened(&self, id: u32) -> bool {
+        self.is_opened(id) && Self::is_of_client(id)
+    }
+
+    /// Records that the client opens a stream. Returns false if the stream is above the limit of
+    /// our GOAWAY.
+    #[inline]
+    pub fn open(&mut self, id: u32) -> bool {
+        self.last_opened = id;
+        self.accepts(id)
+    }
+
+    /// Returns the identifier of the next stream that we open as client.
+    pub fn open_next(&mut self) -> u32 {
+        self.last_opened = if self.last_opened == 0 { 1 } else { self.last_opened + 2 };
+        self.last_opened
+    }
+
+    /// Returns the number of streams that can still be opened.
+    pub fn left(&self) -> u32 {
+        (LARGEST - self.last_opened.min(LARGEST)) / 2
+    }
+
+    #[inline]
+    pub fn accepts(&self, id: u32) -> bool {
+        id <= self.accept_to
+    }
+
+    /// Returns true if we have sent a GOAWAY with a limit.
+    #[inline]
+    pub fn is_limited(&self) -> bool {
+        self.accept_to < u32::MAX
+    }
+
+    /// From now on, rejects streams above the highest stream that was opened.
+    pub fn limit(&mut self) {
+        self.accept_to = self.accept_to.min(self.last_opened);
+    }
+
+    /// Returns the highest identifier that was opened and accepted. A GOAWAY contains this
+    /// identifier.
+    pub fn last_accepted(&self) -> u32 {
+        self.last_opened.min(self.accept_to)
+    }
+}
+
+// Identifiers of streams that no longer exist. With them, the connection distinguishes late frames
+// from invalid frames.
+
+/// Number of closed streams that are remembered, to distinguish their frames from those of streams
+/// that were never open.
+const CLOSED: usize = 16;
+
+/// Number of reset streams that are remembered individually.
+const RESET: usize = 64;
+
+/// Streams that were closed or reset recently.
+#[derive(Debug, Default)]
+pub(super) struct PastStreams {
+    /// Streams that we have reset. Later frames of these streams are dropped.
+    reset: VecDeque<u32>,
+    /// Highest identifier that was removed from `reset`.
+    reset_forgotten: u32,
+    /// Ring buffer of the streams that were closed last. `next_closed` is its next position.
+    closed: [u32; CLOSED],
+    next_closed: usize,
+}
+
+impl PastStreams {
+    #[inline]
+    pub fn add_closed(&mut self, id: u32) {
+        self.closed[self.next_closed] = id;
+        self.next_closed = (self.next_closed + 1) % CLOSED;
+    }
+
+    pub fn add_reset(&mut self, id: u32) {
+        if self.reset.len() == RESET {
+            let forgotten = self.reset.pop_front().unwrap_or_default();
+            self.reset_forgotten = self.reset_forgotten.max(forgotten);
+        }
+        self.reset.push_back(id);
+    }
+
+    /// Returns true if the stream is one of the last 16 that were closed.
+    pub fn was_closed(&self, id: u32) -> bool {
+        self.closed.contains(&id)
+    }
+
+    /// Returns true if we have reset this stream. Only the last 64 resets are remembered
+    /// individually, so the result is also true for every stream up to the highest forgotten one.
+    pub fn was_reset(&self, id: u32) -> bool {
+        id <= self.reset_forgotten || self.reset.contains(&id)
+    }
+
+    pub fn shrink(&mut self) {
+        self.reset.shrink_to_fit();
+    }
+
+    pub fn allocated(&self) -> usize {
+        self.reset.capacity() * size_of::<u32>()
     }
 }
 

@@ -1,12 +1,10 @@
 //! Decoder of header blocks (RFC 7541 sections 3 and 6).
 
+use super::table::{self, DynamicTable, ENTRIES, Entry, Flaw};
+use super::{DEFAULT_TABLE, ENTRY_OVERHEAD, HpackError, huffman};
 use crate::Span;
 use crate::fields::{Entry as Field, Fields};
 use crate::http1::{KnownField, has_mark, is_field_value};
-
-use super::static_table::{self, ENTRIES};
-use super::table::{DynamicTable, Entry, Flaw};
-use super::{DEFAULT_TABLE, ENTRY_OVERHEAD, HpackError, huffman, integer};
 
 /// Limits of the fields that one block may contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,18 +70,18 @@ impl Decoder {
         while let Some(&first) = rest.first() {
             match first {
                 0x80.. => {
-                    let index = integer::decode(&mut rest, 7)?;
+                    let index = super::decode_integer(&mut rest, 7)?;
                     self.indexed(index, &mut list)?;
                 }
                 0x40.. => {
-                    let name = integer::decode(&mut rest, 6)?;
+                    let name = super::decode_integer(&mut rest, 6)?;
                     let literal = self.literal(name, &mut rest, &mut list)?;
                     self.insert(&literal, &list);
                     list.push(literal, false);
                 }
                 0x20.. => return Err(HpackError::TableUpdate),
                 _ => {
-                    let name = integer::decode(&mut rest, 4)?;
+                    let name = super::decode_integer(&mut rest, 4)?;
                     let literal = self.literal(name, &mut rest, &mut list)?;
                     list.push(literal, first & 0x10 != 0);
                 }
@@ -109,7 +107,7 @@ impl Decoder {
         let mut rest = block;
         for _ in 0..2 {
             let Some(0x20..0x40) = rest.first() else { break };
-            let size = integer::decode(&mut rest, 5)?;
+            let size = super::decode_integer(&mut rest, 5)?;
             if size > self.allowed {
                 return Err(HpackError::TableSize);
             }
@@ -126,11 +124,11 @@ impl Decoder {
         let Some(place) = index.checked_sub(1) else { return Err(HpackError::Index) };
         if let Some((name, value)) = ENTRIES.get(place) {
             if list.has_room(name, value.len()) {
-                list.fields.push_known(static_table::KNOWN[place], name, value);
+                list.fields.push_known(table::KNOWN[place], name, value);
             }
             return Ok(());
         }
-        let found = self.table.joined(place - static_table::LEN);
+        let found = self.table.joined(place - table::LEN);
         let (entry, joined) = found.ok_or(HpackError::Index)?;
         let (name, value) = joined.split_at(entry.name_len());
         if list.has_room(name, value.len()) {
@@ -162,9 +160,9 @@ impl Decoder {
             known
         } else if let Some((static_name, _)) = ENTRIES.get(name - 1) {
             arena.extend_from_slice(static_name);
-            static_table::KNOWN[name - 1]
+            table::KNOWN[name - 1]
         } else {
-            let found = self.table.get(name - 1 - static_table::LEN);
+            let found = self.table.get(name - 1 - table::LEN);
             let (entry, name, _) = found.ok_or(HpackError::Index)?;
             arena.extend_from_slice(name);
             if entry.flaw == Flaw::Name {
@@ -301,7 +299,7 @@ impl<'a> List<'a> {
 /// string to `out`.
 pub(crate) fn string(rest: &mut &[u8], bits: u32, out: &mut Vec<u8>) -> Result<(), HpackError> {
     let is_huffman = rest.first().is_some_and(|byte| byte & (1 << bits) != 0);
-    let length = integer::decode(rest, bits)?;
+    let length = super::decode_integer(rest, bits)?;
     let (bytes, behind) = rest.split_at_checked(length).ok_or(HpackError::Truncated)?;
     *rest = behind;
     if is_huffman {

@@ -4,11 +4,9 @@
 //! IDs therefore do not evict repeated fields. The encoder needs no list of names that are worth
 //! storing.
 
+use super::table::{self, DynamicTable, ENTRIES, Entry, hash};
+use super::{DEFAULT_TABLE, ENTRY_OVERHEAD, huffman};
 use crate::fields::FieldRef;
-
-use super::static_table::{self, ENTRIES, hash};
-use super::table::{DynamicTable, Entry};
-use super::{DEFAULT_TABLE, ENTRY_OVERHEAD, huffman, integer};
 
 /// Number of slots of the hash table that finds entries.
 const SLOTS: usize = 128;
@@ -78,9 +76,9 @@ impl Encoder {
     pub fn begin(&mut self, out: &mut Vec<u8>) {
         if let Some((smallest, size)) = self.update.take() {
             if smallest < size {
-                integer::encode(out, smallest, 5, SIZE_UPDATE);
+                super::encode_integer(out, smallest, 5, SIZE_UPDATE);
             }
-            integer::encode(out, size, 5, SIZE_UPDATE);
+            super::encode_integer(out, size, 5, SIZE_UPDATE);
         }
         if self.slots.is_empty() {
             self.slots.resize(SLOTS, 0);
@@ -91,8 +89,8 @@ impl Encoder {
 
     /// Appends a `:status` field.
     pub fn status(&mut self, out: &mut Vec<u8>, status: u16) {
-        if let Some(place) = static_table::STATUSES.iter().position(|&known| known == status) {
-            out.push(INDEXED | (static_table::STATUS + place) as u8);
+        if let Some(place) = table::STATUSES.iter().position(|&known| known == status) {
+            out.push(INDEXED | (table::STATUS + place) as u8);
             return;
         }
         let digit = |value: u16| b'0' + (value % 10) as u8;
@@ -133,15 +131,15 @@ impl Encoder {
         let name_hash = hash(0, name);
         let whole = hash(name_hash, value);
         if let Some(place) = self.find(whole, |n, v| n == name && v == value) {
-            return integer::encode(out, static_table::LEN + 1 + place, 7, INDEXED);
+            return super::encode_integer(out, table::LEN + 1 + place, 7, INDEXED);
         }
-        let fixed = static_table::index_of(name, name_hash);
+        let fixed = table::index_of(name, name_hash);
         if let Some(index) = fixed.and_then(|index| exact(index, name, value)) {
-            return integer::encode(out, index, 7, INDEXED);
+            return super::encode_integer(out, index, 7, INDEXED);
         }
         let index = fixed.or_else(|| {
             let place = self.find(name_hash, |n, _| n == name)?;
-            Some(static_table::LEN + 1 + place)
+            Some(table::LEN + 1 + place)
         });
         let (bits, pattern) = if sensitive || is_secret(name, value) {
             (4, NEVER_INDEXED)
@@ -151,7 +149,7 @@ impl Encoder {
         } else {
             (4, NOT_INDEXED)
         };
-        integer::encode(out, index.unwrap_or(0), bits, pattern);
+        super::encode_integer(out, index.unwrap_or(0), bits, pattern);
         if index.is_none() {
             string(out, name);
         }
@@ -219,11 +217,11 @@ fn string(out: &mut Vec<u8>, text: &[u8]) {
     if text.len() >= HUFFMAN_FROM {
         let length = huffman::encoded_len(text);
         if length < text.len() {
-            integer::encode(out, length, 7, 0x80);
+            super::encode_integer(out, length, 7, 0x80);
             return huffman::encode(text, out);
         }
     }
-    integer::encode(out, text.len(), 7, 0);
+    super::encode_integer(out, text.len(), 7, 0);
     out.extend_from_slice(text);
 }
 
