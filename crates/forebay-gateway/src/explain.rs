@@ -232,6 +232,7 @@ fn routes(
                 text.item("rewrite", &[b"as ", request.target()].concat());
             }
             Step::Again(Lead::Index) => text.item("index", &request.path),
+            Step::Again(Lead::Extension) => text.item("file", &request.path),
             Step::Gate { rule, is_internal } => {
                 rule_line(&site.routes[rule], walk.rule_name(), text);
                 text.answer.route = Some(rule);

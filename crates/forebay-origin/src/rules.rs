@@ -227,6 +227,15 @@ impl OtherPaths for Others {
                 let plain = extensions
                     .filter_map(|end| path.strip_suffix(end.as_bytes())?.strip_suffix(b"."));
                 plain.map(Cow::Borrowed).for_each(&mut certain);
+                // A gate of `/about` protects `/about.html`, too. A redirect from the one to the other
+                // is for clients, and no rule.
+                let longer = files.extensions.iter();
+                let shorter = longer.filter_map(|end| path.strip_suffix(end.as_bytes()));
+                found.extend(shorter.map(|path| OtherPath {
+                    path: path.into(),
+                    kind: OtherPathKind::Guess,
+                    ignores_case: false,
+                }));
                 if !files.languages.is_empty() {
                     add_languages(files, request, &mut found);
                 }
@@ -359,19 +368,21 @@ fn add_languages(files: &conf::Files, request: &Request, found: &mut Vec<OtherPa
     found.append(&mut more);
 }
 
-/// Returns the path of the index file of the requested directory. Returns `None` if
-/// the request names no directory, or if the directory has no index file.
+/// Returns the path of the file that answers for the request although it has a longer name: the
+/// index of a directory, or the file with an extension more.
 fn found_index(files: &conf::Files, request: &Request) -> Option<Vec<u8>> {
-    if !request.path.ends_with(b"/") {
-        return None;
-    }
-    let dir = files.root.join(OsStr::from_bytes(request.rest()));
-    let has = |name: &String| {
-        let in_language = |tag: &String| dir.join(format!("{name}.{tag}")).is_file();
-        dir.join(name).is_file() || files.languages.iter().any(in_language)
+    let is_directory = request.path.ends_with(b"/");
+    let names = if is_directory { &files.index } else { &files.extensions };
+    let has = |name: &&String| {
+        let file = files.root.join(OsStr::from_bytes(&[request.rest(), name.as_bytes()].concat()));
+        let in_language = |tag: &String| {
+            let mut file = file.clone().into_os_string();
+            file.push(format!(".{tag}"));
+            Path::new(&file).is_file()
+        };
+        file.is_file() || files.languages.iter().any(in_language)
     };
-    let name = files.index.iter().find(|name| has(name))?;
-    Some([&request.path, name.as_bytes()].concat())
+    Some([&request.path, names.iter().find(has)?.as_bytes()].concat())
 }
 
 /// Returns the kind of resources that request paths name in an application without a directory of

@@ -98,12 +98,13 @@ pub enum OtherPathKind {
     Heads,
 }
 
-/// Finds the index file with which a route answers for a directory.
+/// Finds the file with another name with which a route answers: the index of a directory, or
+/// `/about.html` for `/about`.
 pub trait IndexFinder {
     fn index(&self, request: &Request, second: u64) -> Option<IndexPath>;
 }
 
-/// The index of the requested directory.
+/// The index of the requested directory, or the file that has an extension more.
 pub struct IndexPath {
     /// The path that names the index itself.
     pub path: Vec<u8>,
@@ -146,7 +147,10 @@ pub struct Admission {
 /// What has led to another path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lead {
+    /// The index of a directory.
     Index,
+    /// A file whose name has an extension more.
+    Extension,
     Rewrite,
 }
 
@@ -495,15 +499,15 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
         found
     }
 
-    /// Returns the index of the requested directory, if another route answers for it: a script, or
-    /// a file whose own path an earlier route takes.
+    /// Returns the file with another name, if another route answers for it: a script, or a file whose
+    /// own path an earlier route takes.
     fn find_lead(
         &self,
         finder: &dyn IndexFinder,
         request: &Request,
         second: u64,
     ) -> Option<IndexPath> {
-        if !request.path.ends_with(b"/") || self.purpose == Purpose::Destination {
+        if self.purpose == Purpose::Destination {
             return None;
         }
         let index = finder.index(request, second)?;
@@ -587,6 +591,7 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
             self.state = State::Answering;
             return Ok(Step::Answer(self.at));
         };
+        let by = if request.path.ends_with(b"/") { Lead::Index } else { Lead::Extension };
         let directory = request.save_path();
         request.reroute(path);
         self.begin_again()?;
@@ -594,7 +599,7 @@ impl<'s, R: AsRef<RouteFacts>> Walk<'s, R> {
             let until = self.at;
             self.detour().index = Some(IndexWalk { until, directory });
         }
-        Ok(Step::Again(Lead::Index))
+        Ok(Step::Again(by))
     }
 
     /// Continues after the origin of [`Step::Answer`] has declined the request. Returns the fault if

@@ -325,6 +325,9 @@ pub struct Files {
     /// "pt-br"], at most 64. For /index.html, Forebay sends the variant that the client prefers
     /// (`Accept-Language`). The first language is the default. Default: none.
     pub languages: Option<At<OneOrMany<String>>>,
+    /// Ends that a file's name may have more than the path, such as [".html"]: /about then sends
+    /// about.html if there is no file named about. At most 8, tried in turn. Default: none.
+    pub extensions: Option<At<OneOrMany<String>>>,
     /// Media types by the end of a file's name, without regard to case, such as { ".apk" =
     /// "application/vnd.android.package-archive" }. The longest end of the name counts: ".tar.gz"
     /// before ".gz". These types have precedence over the built-in types. Default: only the

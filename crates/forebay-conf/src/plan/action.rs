@@ -89,6 +89,8 @@ pub struct Files {
     /// Tags of languages in lower case, which may end the names of files. The first one is the
     /// default language. Default: none.
     pub languages: Vec<String>,
+    /// Ends such as `.html` that are appended to a path that names no file, in turn. Default: none.
+    pub extensions: Vec<String>,
     /// Media types by the end of a file's name in lower case. Longer ends come first.
     pub types: Vec<(String, String)>,
     /// The media type of other files without a known type. If empty, they have no `Content-Type`.

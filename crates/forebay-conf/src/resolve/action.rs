@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::app_server::{fastcgi, scgi, uwsgi};
 use super::listing::listing;
-use super::media::{media_type, types};
+use super::media::{media_type, name_end, types};
 use super::moved::moved;
 use super::program::max_processes;
 use super::proxy::ajp;
@@ -132,6 +132,7 @@ fn files(context: &Context<'_>, typed: &At<TextOr<file::Files>>) -> Resolution<F
         follow_symlinks: table.follow_symlinks.unwrap_or_default(),
         precompressed: precompressed(table)?,
         languages: languages(table)?,
+        extensions: extensions(table)?,
         types: types(&table.types)?,
         default_type: match &table.default_type {
             Some(at) if at.is_empty() => String::new(),
@@ -201,6 +202,21 @@ fn languages(typed: &file::Files) -> Resolution<Vec<String>> {
         found.push(tag);
     }
     Ok(found)
+}
+
+fn extensions(typed: &file::Files) -> Resolution<Vec<String>> {
+    const MOST: usize = 8;
+    let Some(list) = &typed.extensions else { return Ok(Vec::new()) };
+    if list.items().len() > MOST {
+        return Err(
+            Problem::new(&list.span, format!("more than {MOST} extensions")).help("leave some out")
+        );
+    }
+    let checked = |at: &At<&String>| {
+        name_end(at.value, &at.span, "")?;
+        Ok(at.to_string())
+    };
+    list.items().iter().map(checked).collect()
 }
 
 /// Checks `cgi` and adds the defaults.

@@ -1,6 +1,7 @@
 //! Resolves media types and charsets.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::Resolution;
 use super::value::{is_token, text};
@@ -12,21 +13,27 @@ use crate::file::At;
 pub(super) fn types(typed: &BTreeMap<String, At<String>>) -> Resolution<Vec<(String, String)>> {
     let mut types: Vec<(String, String)> = Vec::new();
     for (end, at) in typed {
-        let problem = |why: &str| Problem::new(&at.span, format!("\"{end}\" {why}"));
-        let plain = end.trim_start_matches(['*', '.']);
-        let is_end = end.len() > 1 && end.starts_with('.') && !end.contains(['/', '*', '\0']);
-        if !is_end {
-            return Err(problem("is not the end of a file name")
-                .help(format!("write it with its dot: \".{plain}\" = \"TYPE\"")));
-        }
+        name_end(end, &at.span, " = \"TYPE\"")?;
         let end = end.to_ascii_lowercase();
         if types.iter().any(|(other, _)| *other == end) {
-            return Err(problem("is given twice").help("the case of an end does not matter"));
+            return Err(Problem::new(&at.span, format!("\"{end}\" is given twice"))
+                .help("the case of an end does not matter"));
         }
         types.push((end, media_type(at)?));
     }
     types.sort_by_key(|(end, _)| std::cmp::Reverse(end.len()));
     Ok(types)
+}
+
+/// Checks the end of a file's name, such as `.html`. An error shows the right form, with `after`
+/// behind it.
+pub(super) fn name_end(end: &str, span: &Range<usize>, after: &str) -> Resolution<()> {
+    if end.len() > 1 && end.starts_with('.') && !end.contains(['/', '*', '\0']) {
+        return Ok(());
+    }
+    let plain = end.rsplit(['/', '*']).next().unwrap_or_default().trim_start_matches('.');
+    Err(Problem::new(span, format!("\"{end}\" is not the end of a file name"))
+        .help(format!("write it with its dot: \".{plain}\"{after}")))
 }
 
 /// Checks a media type such as `text/plain; charset=utf-8`.

@@ -145,6 +145,7 @@ impl Files {
             follow_symlinks: Symlinks::default(),
             precompressed: Vec::new(),
             languages: Vec::new(),
+            extensions: Vec::new(),
             types: Vec::new(),
             default_type: "application/octet-stream".into(),
             max_ranges: 16,

@@ -125,6 +125,8 @@ fn site(random: &mut Rng, root: &Path) -> String {
                         "",
                         ", precompressed = true",
                         ", languages = [\"en\", \"de\"]",
+                        ", extensions = [\".html\", \".php\"]",
+                        ", extensions = \".html\", languages = \"en\"",
                         ", listing = true",
                         ", hidden = true",
                         ", scripts = \"below\"",

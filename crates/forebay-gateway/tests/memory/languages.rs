@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::world::{Message, World, in_memory};
 
-fn htdocs(names: &[&str]) -> TempDir {
+pub fn htdocs(names: &[&str]) -> TempDir {
     let root = tempfile::tempdir().unwrap();
     for name in names {
         let path = root.path().join(name);

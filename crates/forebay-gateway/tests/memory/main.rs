@@ -36,6 +36,7 @@ mod decisions;
 mod destinations;
 mod error_pages;
 mod extended_connect;
+mod extensions;
 mod fastcgi;
 mod field_names;
 mod files;

@@ -459,7 +459,10 @@ fn note_options(cx: &mut Cx<'_>, layers: &[&[Directive]]) {
         let options = all(layers, "Options").into_iter();
         let mut options = options.filter(|options| options.args.iter().any(is_it));
         if let Some(options) = options.next_back() {
-            cx.note(options, "Forebay looks for no other file names (MultiViews): use `rewrite`");
+            cx.note(
+                options,
+                "MultiViews has no translation: name the endings in `extensions` of `files`",
+            );
         }
     }
     let Some(index) = last(layers, "DirectoryIndex") else { return };

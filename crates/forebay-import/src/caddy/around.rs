@@ -14,6 +14,8 @@ pub struct Around<'a> {
     pub root: Option<String>,
     /// The path whose answer clients get for missing files.
     pub fallback: Option<String>,
+    /// The extensions that `try_files` looks for after the path itself, such as `.html`.
+    pub extensions: Vec<String>,
     pub layers: Vec<Layer>,
     pub named: Named<'a>,
     /// True if `file_server` sends the files beside PHP scripts.

@@ -216,7 +216,14 @@ fn answer<'a>(
                     "{path}" | "{path}/" | "{path}/index.html" | "{path}/index.php"
                 )
             };
+            if cx.keys.has("Files", "extensions") && first == "{path}" {
+                here.extensions = args.iter().filter_map(|file| extension(file)).collect();
+            }
             let others = args.split_last().map_or(&[][..], |(_, others)| others);
+            let is_usual = |file: &String| {
+                let end = extension(file);
+                is_usual(file) || end.is_some_and(|end| here.extensions.contains(&end))
+            };
             let is_missing = last.starts_with('=') || last.starts_with('/');
             if !others.iter().all(is_usual) || !is_missing && !is_usual(&last.to_owned()) {
                 let next = "only the path itself is looked for: add routes for the other files";
@@ -252,6 +259,13 @@ fn answer<'a>(
         all.extend(parts.into_iter().map(|part| rewrites::rewritten(cx, directive, part, here)));
     }
     all
+}
+
+/// The `.html` of `{path}.html`, with which `try_files` looks for a longer name.
+fn extension(file: &str) -> Option<String> {
+    let end = file.strip_prefix("{path}.")?;
+    let is_plain = !end.is_empty() && end.bytes().all(|b| b.is_ascii_alphanumeric());
+    is_plain.then(|| format!(".{end}"))
 }
 
 /// Returns true if a directive or its block refuses some requests.

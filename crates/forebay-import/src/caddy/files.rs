@@ -149,6 +149,9 @@ pub fn file_server(
             _ => drop(cx.note(inner, "see the keys of `files`")),
         }
     }
+    if !here.extensions.is_empty() {
+        table.set("extensions", here.extensions.clone());
+    }
     route.keys.set_some("fallback_to", here.fallback.clone());
     if passes_on {
         route.keys.set("fallback", true);

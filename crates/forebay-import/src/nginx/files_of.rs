@@ -318,6 +318,10 @@ fn with_files(cx: &mut Cx<'_>, scope: &Scope<'_>, mut route: DraftRoute) -> Draf
     } else if !index.is_empty() && index[..] != ["index.html"] {
         table.set("index", index);
     }
+    let ends = extensions(scope);
+    if !ends.is_empty() && cx.keys.has("Files", "extensions") {
+        table.set("extensions", ends);
+    }
     media_types(cx, scope, &mut table);
     let ranges = scope.value("max_ranges").and_then(|number| number.parse::<u64>().ok());
     // Without `max_ranges`, nginx sends any number of ranges. The largest number that Forebay
@@ -357,8 +361,26 @@ fn with_files(cx: &mut Cx<'_>, scope: &Scope<'_>, mut route: DraftRoute) -> Draf
 fn tries_directories(scope: &Scope<'_>) -> bool {
     let Some(directive) = scope.peek_own("try_files") else { return true };
     let checks = &directive.args[..directive.args.len().saturating_sub(1)];
-    let is_file = |check: &String| matches!(check.as_str(), "$uri" | "$document_uri");
+    let is_file = |check: &String| {
+        matches!(check.as_str(), "$uri" | "$document_uri") || extension(check).is_some()
+    };
     checks.is_empty() || !checks.iter().all(is_file)
+}
+
+/// The `.html` of `$uri.html`, with which `try_files` looks for a longer name.
+pub fn extension(check: &str) -> Option<&str> {
+    let end = check.strip_prefix("$uri").or_else(|| check.strip_prefix("$document_uri"))?;
+    let is_end =
+        |end: &str| end.len() > 1 && end.bytes().skip(1).all(|b| b.is_ascii_alphanumeric());
+    (end.starts_with('.') && is_end(end)).then_some(end)
+}
+
+/// The extensions that `try_files` looks for after the path itself.
+fn extensions<'a>(scope: &Scope<'a>) -> Vec<&'a str> {
+    let Some(directive) = scope.peek_own("try_files") else { return Vec::new() };
+    let checks = &directive.args[..directive.args.len().saturating_sub(1)];
+    let own = checks.iter().skip_while(|check| !matches!(&check[..], "$uri" | "$document_uri"));
+    own.filter_map(|check| extension(check)).collect()
 }
 
 /// Adds `types` and `default_type`. Ignores a long table, because it is a copy of nginx's own

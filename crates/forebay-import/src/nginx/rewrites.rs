@@ -1,6 +1,7 @@
 //! Translates `return`, `rewrite` and `try_files`.
 
 use super::Cx;
+use super::files_of::extension;
 use super::here::{EarlyStep, Here, OwnContent, Phase};
 use super::locations::{Location, LocationKind};
 use super::scope::Scope;
@@ -278,8 +279,18 @@ pub fn try_files<'a>(
     let (checks, last) = directive.args.split_at(directive.args.len().saturating_sub(1));
     let last = last.first().map_or("=404", String::as_str);
     // A check of `/dev/null` never finds a file, so ignore it.
+    let has_keys = cx.keys.has("Files", "extensions");
+    let before = |n: usize| checks[..n].iter().any(|check| is_of_path(check));
+    let is_longer = |n: usize| has_keys && before(n) && extension(&checks[n]).is_some();
+    let directory =
+        checks.iter().position(|check| matches!(&check[..], "$uri/" | "$document_uri/"));
+    if directory.is_some_and(|at| (at..checks.len()).any(is_longer)) {
+        base.comments.push("A file about.html comes before a directory about.".to_owned());
+    }
+    let others: Vec<&String> =
+        (0..checks.len()).filter(|&n| !is_longer(n)).map(|n| &checks[n]).collect();
     let is_other = |check: &&String| !is_of_path(check) && *check != "/dev/null";
-    let others: Vec<&str> = checks.iter().filter(is_other).map(String::as_str).collect();
+    let others: Vec<&str> = others.into_iter().filter(is_other).map(String::as_str).collect();
     if !others.is_empty() {
         let next = if checks.iter().any(|check| is_of_path(check)) {
             "only the path itself is looked for: add routes for the other files".to_owned()

@@ -43,7 +43,7 @@ fn lines_that_no_translator_reads_are_reported() {
         (format!("{pass} {{\nmax_fails {{x}}\n}}"), "max_fails"),
         (format!("{pass} {{\ntransport http {{\nresolvers 127.0.0.1\n}}\n}}"), "resolvers"),
         (format!("{pass} {{\ntransport http {{\ndial_timeout {{x}}\n}}\n}}"), "dial_timeout"),
-        ("root * {}\ntry_files {path} {path}.html /index.html\nfile_server".into(), "try_files"),
+        ("root * {}\ntry_files {path} {path}/x.html /index.html\nfile_server".into(), "try_files"),
         ("root * {}\nfile_server {\nbrowse page.html\n}".into(), "browse page.html"),
         (format!("try_files {{path}} /index.html\n{pass}"), "try_files"),
         ("root * {}\nphp_fastcgi 127.0.0.1:9 {\nsplit .php5\n}".into(), "split .php5"),

@@ -103,6 +103,15 @@ fn a_rewrite_of_the_whole_site_selects_a_route_for_the_new_path() {
 }
 
 #[test]
+fn longer_names_of_files_are_extensions() {
+    for tries in ["{path} {path}.html {path}/", "{path} {path}.html", "{path} {path}.html =404"] {
+        let found = site(&format!("root * /\ntry_files {tries}\nfile_server"));
+        assert!(found.toml.contains("extensions = [\".html\"]"), "{tries}:\n{}", found.toml);
+        assert!(!found.toml.contains("NOT TRANSLATED"), "{tries}:\n{}", found.toml);
+    }
+}
+
+#[test]
 fn lines_that_ignore_try_files_are_reported() {
     let tries = "try_files {path} {path}/ /index.html";
     for (lines, is_reported) in [

@@ -322,6 +322,27 @@ fn links_stay_refused() {
 
 /// The portal of LemonLDAP::NG: what is no file or script goes to the script.
 #[test]
+fn longer_names_of_files_are_extensions() {
+    for (checks, has_directories) in [
+        ("$uri $uri.html $uri/ =404", true),
+        ("$uri $uri/ $uri.html =404", true),
+        ("$uri $uri.html /index.html", false),
+        ("$document_uri $document_uri.html @app", false),
+    ] {
+        let found = server(&format!(
+            "root /; location / {{ try_files {checks}; }} location @app {{ proxy_pass http://127.0.0.1:9; }}"
+        ));
+        assert!(found.toml.contains("extensions = [\".html\"]"), "{checks}:\n{}", found.toml);
+        assert_eq!(!found.toml.contains("index = []"), has_directories, "{}", found.toml);
+        assert!(!found.toml.contains("NOT TRANSLATED"), "{checks}:\n{}", found.toml);
+    }
+    for checks in ["$uri.html $uri =404", "$uri $uri-x.html =404", "$uri $uri/a.html =404"] {
+        let found = server(&format!("root /; location / {{ try_files {checks}; }}"));
+        assert!(found.toml.contains("NOT TRANSLATED"), "{checks}:\n{}", found.toml);
+    }
+}
+
+#[test]
 fn a_rewrite_of_all_other_paths_closes_nothing() {
     let php = "fastcgi_pass 127.0.0.1:9; fastcgi_param SCRIPT_FILENAME $document_root$sc;";
     // A rewrite with `break` in a condition was once lost without a word.

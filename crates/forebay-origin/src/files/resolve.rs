@@ -1,6 +1,7 @@
 //! Finds what a files route answers with. `serve` sends it, `explain` shows it, and the walk over
 //! the routes follows an index that another route answers.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::rc::Rc;
 
@@ -36,6 +37,13 @@ enum Index {
     Script(String),
     /// None, but a listing.
     Listing,
+}
+
+/// A file whose name has an extension more than the path.
+struct Extended {
+    path: Vec<u8>,
+    entry: Rc<CachedFile>,
+    url: IndexPath,
 }
 
 /// Finds the files of one route.
@@ -130,7 +138,16 @@ impl FileResolver {
         if wants_directory && !path.is_empty() && !path.ends_with(b"/") {
             path.push(b'/');
         }
-        match self.find(request, &mut path, second) {
+        let found = self.find(request, &mut path, second);
+        if let Some(Extended { path, entry, url }) = self.find_extended(request, &found, second) {
+            return match is_read {
+                // The walk has led the request to the route of the script.
+                _ if url.is_script => Err(Fault::client(404, "the file is a script")),
+                true => sent(path, entry),
+                false => self.refuse_method(),
+            };
+        }
+        match found {
             Ok(PathEntry::File(entry)) if !wants_directory && entry.run_by.is_some() => {
                 Err(self.not_sent(&entry))
             }
@@ -219,6 +236,35 @@ impl FileResolver {
         self.cache.find_variant(path, second)
     }
 
+    /// Returns the file that answers for a path that names none, because its name is longer by one
+    /// of `extensions`. `plain` is what [`Self::find`] has found; `about.html` comes before a
+    /// directory `about`.
+    fn find_extended(
+        &self,
+        request: &Request,
+        plain: &Result<PathEntry, Fault>,
+        second: u64,
+    ) -> Option<Extended> {
+        let (path, ends) = (request.rest(), &self.settings.extensions);
+        let is_taken = match plain {
+            Ok(PathEntry::Directory(_)) => false,
+            Ok(PathEntry::File(_)) => true,
+            Err(fault) => fault.status != 404,
+        };
+        if ends.is_empty() || is_taken || path.is_empty() || request.path.ends_with(b"/") {
+            return None;
+        }
+        ends.iter().find_map(|end| {
+            let mut path = [path, end.as_bytes()].concat();
+            let Ok(PathEntry::File(entry)) = self.find(request, &mut path, second) else {
+                return None;
+            };
+            let is_script = entry.run_by.is_some() || self.scripts.take_url(&request.path, end);
+            let url = [&request.path, end.as_bytes()].concat();
+            Some(Extended { path, entry, url: IndexPath { path: url, is_script } })
+        })
+    }
+
     /// Returns the file at `path` if it is in memory, fresh, and certainly what
     /// [`Self::resolve`] would find.
     pub(super) fn find_now(&self, request: &Request, second: u64) -> Option<Rc<CachedFile>> {
@@ -263,13 +309,16 @@ impl FileResolver {
     /// directory gets what a request for the path of the index gets. Otherwise, it would get the
     /// source of a script that the script route cannot find.
     fn find_index(&self, request: &Request, directory: &[u8], second: u64) -> Result<Index, Fault> {
+        let mut url = Cow::Borrowed(&request.path[..]);
+        if !url.ends_with(b"/") {
+            url.to_mut().push(b'/');
+        }
         for name in self.settings.index.iter().map(String::as_str).chain(self.scripts.indexes()) {
             let is_own = self.settings.index.iter().any(|own| own == name);
             let mut path = [directory, name.as_bytes()].concat();
             match self.find(request, &mut path, second) {
                 Ok(PathEntry::File(entry))
-                    if entry.run_by.is_some()
-                        || is_own && self.scripts.take_index(&request.path, name) =>
+                    if entry.run_by.is_some() || is_own && self.scripts.take_url(&url, name) =>
                 {
                     return Ok(Index::Script(name.to_owned()));
                 }
@@ -303,8 +352,15 @@ fn sent(path: Vec<u8>, entry: Rc<CachedFile>) -> Result<FileAnswer, Fault> {
 impl IndexFinder for FileResolver {
     fn index(&self, request: &Request, second: u64) -> Option<IndexPath> {
         let mut path = request.rest().to_vec();
-        if !request.path.ends_with(b"/") || self.is_hidden(&path) {
+        let is_directory = request.path.ends_with(b"/");
+        if !is_directory && self.settings.extensions.is_empty() || self.is_hidden(&path) {
             return None;
+        }
+        let is_read = matches!(request.method(), b"GET" | b"HEAD");
+        if !is_directory {
+            let plain = self.find(request, &mut path, second);
+            let Extended { url, .. } = self.find_extended(request, &plain, second)?;
+            return (url.is_script || is_read).then_some(url);
         }
         if !path.is_empty() && !path.ends_with(b"/") {
             path.push(b'/');
@@ -312,7 +368,6 @@ impl IndexFinder for FileResolver {
         let Ok(PathEntry::Directory(_)) = self.find(request, &mut path, second) else {
             return None;
         };
-        let is_read = matches!(request.method(), b"GET" | b"HEAD");
         let url = |name: String| [&request.path, name.as_bytes()].concat();
         match self.find_index(request, &path, second).ok()? {
             Index::Script(name) => Some(IndexPath { path: url(name), is_script: true }),

@@ -98,16 +98,15 @@ impl ScriptRoutes {
         self.0.iter().any(|route| route.id == id && route.only.is_empty())
     }
 
-    /// Returns true if a route takes the URL of the index file `name` in the directory `url` as that
-    /// of a script, by its ending. The script may be missing.
-    pub fn take_index(&self, url: &[u8], name: &str) -> bool {
+    /// Returns true if a route takes the URL that begins with `url` and ends with `name` as that of a
+    /// script, by its ending. The script may be missing.
+    pub fn take_url(&self, url: &[u8], name: &str) -> bool {
         // Most names, such as `index.html`, have no ending of scripts, so they need no allocation.
         let mut routes = self.0.iter().filter(|route| route.has_ending(name.as_bytes())).peekable();
         if routes.peek().is_none() {
             return false;
         }
-        let slash: &[u8] = if url.ends_with(b"/") { b"" } else { b"/" };
-        let path = [url, slash, name.as_bytes()].concat();
+        let path = [url, name.as_bytes()].concat();
         routes.any(|route| route.matcher.matches(b"GET", &path).is_some())
     }
 
