@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::hosts::{Directories, Names};
 use crate::include;
 use crate::plan::{CertificateSource, Plan, Tls};
-use crate::source::Source;
+use crate::source::{Source, Sources};
 use crate::tree;
 
 /// Returns the files that [`crate::load`] reads for `path`: the configuration file, included files,
@@ -30,11 +30,28 @@ pub fn inputs(path: &Path) -> Vec<PathBuf> {
 pub fn host_directories(path: &Path) -> Vec<PathBuf> {
     let Ok(mut sources) = include::main_file(path) else { return Vec::new() };
     let _ = include::follow(&mut sources);
+    patterns(&sources).iter().flat_map(Directories::watched).collect()
+}
+
+/// The patterns of directories whose owners may run applications: all patterns, if a user is
+/// `{owner}`.
+pub(crate) fn owner_patterns(sources: &Sources) -> Vec<(PathBuf, PathBuf)> {
+    let names_owners = |source: &Source| {
+        ["\"{owner}\"", "'{owner}'"].iter().any(|text| source.text.contains(text))
+    };
+    if !sources.files().iter().any(names_owners) {
+        return Vec::new();
+    }
+    patterns(sources).into_iter().map(|found| (found.before, found.behind.into())).collect()
+}
+
+/// The patterns of `hosts_from` and `users_from`.
+fn patterns(sources: &Sources) -> Vec<Directories> {
     let mut found = Vec::new();
     let mut add = |names: Names, table: &tree::Tree<'_>, base: &Path| {
         let pattern = table.get(names.key()).and_then(|pattern| pattern.get_ref().as_str());
         let directories = pattern.and_then(|pattern| Directories::parse(names, pattern, base));
-        found.extend(directories.iter().flat_map(Directories::watched));
+        found.extend(directories);
     };
     let has_pattern = |text: &str| Names::ALL.iter().any(|names| text.contains(names.key()));
     for source in sources.files().iter().filter(|source| has_pattern(&source.text)) {

@@ -115,6 +115,9 @@ pub struct Plan {
     /// The applications that belong to one directory of `hosts_from` or `users_from`. What is wrong
     /// with them concerns only this directory.
     pub own_apps: BTreeSet<String>,
+    /// The patterns of directories whose owners may run applications: what precedes and what follows
+    /// the name of the directory.
+    pub owner_patterns: Vec<(PathBuf, PathBuf)>,
 }
 
 impl Plan {

@@ -43,6 +43,7 @@ use std::sync::Arc;
 use crate::error::Problem;
 use crate::file::At;
 use crate::hosts::{Directories, Names};
+use crate::inputs::owner_patterns;
 use crate::left_out::LeftOut;
 use crate::merge::AllFilled;
 use crate::plan::{Action, Listen, Plan, Scope, Upstream};
@@ -175,6 +176,7 @@ pub(crate) fn resolve(
                 file: SourceFile::default(),
                 left_out: LeftOut::default(),
                 own_apps: context.filled.app_directories.keys().cloned().collect(),
+                owner_patterns: owner_patterns(sources),
             };
             plan.collect_logs();
             fill_in_users(&mut plan);

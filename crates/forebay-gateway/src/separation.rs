@@ -4,7 +4,7 @@
 use std::io;
 
 use forebay_conf::{Action, Plan, Server};
-use forebay_workers::{Helper, Identity, Person};
+use forebay_workers::{Helper, Identity, Owners, Person};
 
 /// The user that will serve: `user` of `[server]`, or the one of this process. `None` if there is no
 /// such user.
@@ -26,7 +26,7 @@ pub fn gives_up_root(server: &Server) -> bool {
 }
 
 /// Starts the helper if this process is root and will give root up, and if `plan` has applications
-/// or scripts with their own users. Must be called before root is given up.
+/// or scripts with their own users, or may have them once a directory has come. Must be called before root is given up.
 pub fn start_helper(plan: &Plan) -> io::Result<()> {
     if !rustix::process::geteuid().is_root() || !gives_up_root(&plan.server) {
         return Ok(());
@@ -43,11 +43,15 @@ pub fn start_helper(plan: &Plan) -> io::Result<()> {
         let found = Identity::look_up(name, user, group).map_err(io::Error::other)?;
         users.extend(found.filter(|identity| !users.contains(identity)));
     }
-    if users.is_empty() {
+    let owners = plan.owner_patterns.iter();
+    let owners: Vec<_> = owners
+        .map(|(before, behind)| Owners { before: before.clone(), behind: behind.clone() })
+        .collect();
+    if users.is_empty() && owners.is_empty() {
         return Ok(());
     }
     let Server { user, group, .. } = &plan.server;
     let own = Identity::look_up("server", user.as_deref(), group.as_deref());
     let group = own.map_err(io::Error::other)?.and_then(|identity| identity.group);
-    Helper::start(users, group.ok_or(io::ErrorKind::NotFound)?)
+    Helper::start(users, owners, group.ok_or(io::ErrorKind::NotFound)?)
 }

@@ -4,7 +4,8 @@
 //! The gateway runs as the `user` of `[server]`, so that scripts that run as other users cannot
 //! signal it. The gateway therefore cannot start processes as those users. Before the gateway drops
 //! root, it starts the helper (`forebay __helper`) with the users of the configuration. These users
-//! never include root, and never change.
+//! never include root. The only others are owners of directories that it finds itself
+//! (`helper/owners.rs`).
 //!
 //! The helper checks each message, so that an attacker who controls the gateway gains only the
 //! rights of these users. Environment and directory apply only after the change of user:
@@ -21,11 +22,13 @@
 
 mod child;
 mod message;
+mod owners;
 mod room;
 mod server;
 mod started;
 
 pub use child::{Child, HelpedChild, Starting};
+pub use owners::Owners;
 pub(crate) use room::share_socket;
 pub use server::{VERB as HELPER, help};
 
@@ -53,6 +56,7 @@ static HELPER_OF_THIS_PROCESS: OnceLock<Helper> = OnceLock::new();
 pub struct Helper {
     process: RootProcess,
     users: Vec<Identity>,
+    owners: Vec<Owners>,
     rooms: Rooms,
 }
 
@@ -77,18 +81,19 @@ pub struct HelpedRoom {
 }
 
 impl Helper {
-    /// Starts the helper of this process for these users. `group` is the group that the gateway has
+    /// Starts the helper of this process for these users and owners of directories. `group` is the group that the gateway has
     /// after it drops root. This group may connect to the programs of these users. Call this as
     /// root, once.
     ///
     /// # Errors
     /// Fails if the process cannot be started, or if one of the users is root.
-    pub fn start(users: Vec<Identity>, group: u32) -> io::Result<()> {
+    pub fn start(users: Vec<Identity>, owners: Vec<Owners>, group: u32) -> io::Result<()> {
         if !users.iter().all(is_for_helper) {
             return Err(io::Error::other("the helper starts no process as root"));
         }
         let rooms = Rooms::new(group);
         let words = users.iter().map(|user| OsString::from(message::user_word(user)));
+        let words = words.chain(owners.iter().map(Owners::word));
         let process = RootProcess::start(&RootCommand {
             verb: server::VERB,
             arguments: std::iter::once(rooms.word()).chain(words).collect(),
@@ -98,7 +103,7 @@ impl Helper {
             keeps: Keeps::Nothing,
             has_stderr: true,
         })?;
-        let helper = Helper { process, users, rooms };
+        let helper = Helper { process, users, owners, rooms };
         HELPER_OF_THIS_PROCESS.set(helper).map_err(|_| io::Error::other("there is a helper"))
     }
 
@@ -124,7 +129,9 @@ impl Helper {
     ) -> Result<Option<Identity>, StartError> {
         let found = Identity::look_up(app, user, group)?;
         let Some(identity) = found else { return Ok(None) };
-        if self.users.iter().any(|known| is_same(known, &identity)) {
+        // The helper looks at the directories of an owner whom it does not know yet.
+        let may_be_owner = !self.owners.is_empty() && !identity.alone && is_for_helper(&identity);
+        if may_be_owner || self.users.iter().any(|known| is_same(known, &identity)) {
             return Ok(Some(identity));
         }
         let error = match &identity.user {

@@ -35,7 +35,9 @@ pub use descriptors::{
 pub use error::StartError;
 pub use group_reaper::{GroupReaper, PolledGroupReaper};
 pub use guardian::{Guardian, Wake};
-pub use helper::{Child, HELPER, HelpedChild, HelpedLaunch, HelpedRoom, Helper, Starting, help};
+pub use helper::{
+    Child, HELPER, HelpedChild, HelpedLaunch, HelpedRoom, Helper, Owners, Starting, help,
+};
 pub use identity::Identity;
 pub use init::{is_below_init, run_below_init};
 pub use launch::{Launch, MAY_BE_MEASURED, ProcessLimits, cpu_set, launch, myself};

@@ -55,7 +55,7 @@ pub use error::{Exit, Unavailable, WorkerFault};
 pub use forebay_process::cgroup::CgroupLimits;
 pub use forebay_process::{
     GroupReaper, HelpedChild, HelpedLaunch, Helper, Identity, Launch, LaunchSpec, Launcher,
-    OutputLines, Person, ProcessLimits, Refusal, Right, Severity, StartError, beginning,
+    OutputLines, Owners, Person, ProcessLimits, Refusal, Right, Severity, StartError, beginning,
     changeable_by_others, give_back_descriptors, on_all_processors, record_descriptors,
 };
 pub use health::Health;

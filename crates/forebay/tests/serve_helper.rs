@@ -473,3 +473,40 @@ fn an_application_that_its_user_may_not_run_stops_no_other() {
         }
     }
 }
+
+#[test]
+fn owners_of_new_directories_run_their_applications_at_once() {
+    if !is_root() {
+        return peer::skip("only root can start a server as another user");
+    }
+    let folder = Folder::new();
+    let site = |folder: &Folder, host: &str, user: &str| {
+        let path = format!("srv/{host}");
+        folder.script(&format!("{path}/who"), WHO);
+        std::os::unix::fs::chown(folder.path().join(path), Some(number_of(user)), None).unwrap();
+    };
+    site(&folder, "a.example", "daemon");
+    let configuration = format!(
+        "[server]\nuser = \"{GATEWAY}\"\n[[site]]\nlisten = \"127.0.0.1:0\"\n\
+         hosts_from = \"srv/*\"\n[[site.route]]\napp = \"own\"\n\
+         [app.own]\nkind = \"perl-cgi\"\ndir = \"srv/{{host}}\"\nuser = \"{{owner}}\"\n\
+         workers = 1\nenv = {{ OWN = \"word\" }}\n\
+         [[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\nrespond = \"default\"\n"
+    );
+    let forebay = support::serve(folder, &configuration);
+    let runs_as = |host: &str| {
+        let gateway = forebay.process.id();
+        let reply = forebay.ask(format!(
+            "GET /who?gateway={gateway} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+        ));
+        let first = reply.text().split_whitespace().next().unwrap_or_default().to_owned();
+        first.parse::<u32>().map_err(|_| reply.text().to_owned())
+    };
+    assert_eq!(runs_as("a.example"), Ok(number_of("daemon")));
+    assert_eq!(runs_as("b.example"), Err("default".to_owned()));
+    site(&forebay.folder, "b.example", "games");
+    let games = Ok(number_of("games"));
+    assert!(eventually(|| runs_as("b.example") == games), "{}", forebay.output());
+    assert_eq!(runs_as("a.example"), Ok(number_of("daemon")));
+    stop(forebay);
+}

@@ -108,6 +108,7 @@ impl Plan {
             file: SourceFile::default(),
             left_out: LeftOut::default(),
             own_apps: BTreeSet::new(),
+            owner_patterns: Vec::new(),
         }
     }
 }

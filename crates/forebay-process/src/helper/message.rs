@@ -83,6 +83,11 @@ impl LaunchRequest {
         dir.is_absolute().then_some(LaunchRequest { dir, env, options })
     }
 
+    /// Returns the user that the request names.
+    pub(super) fn user(&self) -> Option<(u32, String)> {
+        Launch::parse(self.options.iter().cloned())?.user
+    }
+
     /// Returns the launch, and its identity from `users`. Fails if the identity is not one of
     /// `users`, or if `is_group` does not accept the control group. Also fails if the launch has an
     /// option that the helper does not accept, such as `cpus`. Also fails if the program inherits a

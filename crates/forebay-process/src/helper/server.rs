@@ -5,6 +5,7 @@ use super::child::{GROUP, STARTED};
 use super::message::{
     GroupRequest, LaunchRequest, MOST_BYTES, MOST_DESCRIPTORS, Request, RoomRequest, parse_user,
 };
+use super::owners::{Owners, find};
 use super::room::Rooms;
 use super::started::{Descriptors, Started, failed, refusal, report, with};
 use crate::cgroup::LimitedCgroup;
@@ -44,12 +45,20 @@ pub fn help(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
         [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGUSR2];
     others.into_iter().for_each(|signal| signals.add(signal));
     let rooms = arguments.next().and_then(|word| Rooms::parse(&word));
-    let users: Option<Vec<Identity>> = arguments.map(|word| parse_user(&word)).collect();
+    let mut owners = Vec::new();
+    let others = arguments.filter(|word| match Owners::parse(word) {
+        Some(found) => {
+            owners.push(found);
+            false
+        }
+        None => true,
+    });
+    let users: Option<Vec<Identity>> = others.map(|word| parse_user(&word)).collect();
     let (Some(rooms), Some(users), Ok(())) = (rooms, users, signals.thread_block()) else {
         eprintln!("__helper is for Forebay itself");
         return ExitCode::FAILURE;
     };
-    match HelperServer::new(rooms, users).and_then(HelperServer::run) {
+    match HelperServer::new(rooms, users, owners).and_then(HelperServer::run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("forebay: the helper that starts applications ends: {error}");
@@ -63,6 +72,8 @@ struct HelperServer {
     socket: OwnedFd,
     rooms: Rooms,
     users: Vec<Identity>,
+    /// Patterns of directories whose owners are accepted, too.
+    owners: Vec<Owners>,
     /// Control groups by the name of the application.
     groups: BTreeMap<String, LimitedCgroup>,
     children: Vec<Started>,
@@ -95,7 +106,7 @@ struct ReadyChild {
 }
 
 impl HelperServer {
-    fn new(rooms: Rooms, users: Vec<Identity>) -> io::Result<HelperServer> {
+    fn new(rooms: Rooms, users: Vec<Identity>, owners: Vec<Owners>) -> io::Result<HelperServer> {
         let null = || File::options().read(true).write(true).open("/dev/null").map(OwnedFd::from);
         let (fourth, environment) = (null()?, null()?);
         if (fourth.as_raw_fd(), environment.as_raw_fd()) != (FOURTH, ENVIRONMENT) {
@@ -111,6 +122,7 @@ impl HelperServer {
             socket,
             rooms,
             users,
+            owners,
             groups: BTreeMap::new(),
             children: Vec::new(),
             reaper: PolledGroupReaper::start().ok(),
@@ -302,12 +314,17 @@ impl HelperServer {
     /// Checks a request. Returns the program to launch, and its user. Fails if the request is not
     /// permitted, or if too many processes run.
     fn launch_of(
-        &self,
+        &mut self,
         request: &LaunchRequest,
         may_listen: bool,
     ) -> io::Result<(Launch, Identity)> {
         if self.children.len() >= MOST_CHILDREN {
             return Err(refusal("too many processes"));
+        }
+        if let Some(user) = request.user()
+            && !self.users.iter().any(|known| known.user.as_ref() == Some(&user))
+        {
+            self.users.extend(find(&self.owners, &user));
         }
         let is_group = |path: &Path| self.groups.values().any(|group| group.path() == path);
         let checked = request.launch(&self.users, is_group, may_listen);
