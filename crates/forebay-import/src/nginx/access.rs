@@ -66,8 +66,8 @@ pub fn guard(route: &mut DraftRoute, gate: &Gate) {
 /// Returns the names of directives that may restrict access, and that have no translation.
 fn unreadable<'a>(scope: &Scope<'a>) -> Vec<&'a str> {
     let is_on = |name: &&str| {
-        let mut all = scope.every(name).filter(|directive| !files_of::refuses_links(directive));
-        all.any(|directive| directive.arg(0) != "off")
+        let is_known = |line: &&Directive| files_of::followed_links(scope, line).is_some();
+        scope.every(name).any(|line| line.arg(0) != "off" && !is_known(&line))
     };
     let mut found: Vec<&str> = scope.gates().filter(is_on).collect();
     found.sort_unstable();

@@ -43,6 +43,7 @@ pub fn decorate(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut Draf
         route.keys.set_some("max_body", limit);
     }
     rate_limit(cx, variables, route);
+    concurrency_limit(cx, variables, route);
     cache(cx, variables, route);
     bandwidth(cx, scope, route);
     timeouts(cx, scope, route);
@@ -295,6 +296,29 @@ fn rate_limit(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftR
     }
 }
 
+/// Adds the limits on requests that run at once. nginx counts connections with such a request, and
+/// no idle ones.
+fn concurrency_limit(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftRoute) {
+    let mut tables = Vec::new();
+    for limit in variables.scope.all("limit_conn") {
+        let zone = zone_of(cx, "limit_conn_zone", limit.arg(0));
+        let key = zone.and_then(|zone| variables.fill(zone.arg(0)).ok());
+        let max = limit.arg(1).parse::<u64>().ok().filter(|max| *max > 0);
+        match key.zip(max).filter(|_| cx.keys.route("concurrency_limit")) {
+            Some((key, max)) => tables.push(Table::default().with("max", max).with("key", key)),
+            None => {
+                let next = "the requests at once are not limited: write `concurrency_limit`";
+                route.comments.push(cx.note(limit, next));
+            }
+        }
+    }
+    match tables.len() {
+        0 => {}
+        1 => route.keys.set("concurrency_limit", tables.remove(0)),
+        _ => route.keys.set("concurrency_limit", tables),
+    }
+}
+
 /// Maximum time that a request may wait in Forebay, in seconds.
 const LONGEST_WAIT: u64 = 60;
 
@@ -302,7 +326,7 @@ const LONGEST_WAIT: u64 = 60;
 /// of its values has no translation.
 fn rate(cx: &Cx<'_>, variables: &Variables<'_, '_>, limit: &Directive) -> Option<Table> {
     let argument = |name: &str| limit.args.iter().find_map(|arg| arg.strip_prefix(name));
-    let zone = zone_of(cx, argument("zone=")?)?;
+    let zone = zone_of(cx, "limit_req_zone", argument("zone=")?)?;
     let key = variables.fill(zone.arg(0)).ok()?;
     let rate = zone.args.iter().find_map(|arg| arg.strip_prefix("rate="))?;
     let (requests, unit) = rate.split_once("r/")?;
@@ -323,12 +347,12 @@ fn rate(cx: &Cx<'_>, variables: &Variables<'_, '_>, limit: &Directive) -> Option
     Some(table)
 }
 
-/// Returns the `limit_req_zone` with this name, or `None` if there is no such zone.
-fn zone_of<'a>(cx: &Cx<'a>, name: &str) -> Option<&'a Directive> {
+/// Returns the zone with this name, or `None` if there is none.
+fn zone_of<'a>(cx: &Cx<'a>, kind: &str, name: &str) -> Option<&'a Directive> {
     let is_zone = |directive: &&Directive| {
         directive.args.iter().any(|arg| {
             arg.strip_prefix("zone=").is_some_and(|zone| zone.split(':').next() == Some(name))
         })
     };
-    cx.http.every("limit_req_zone").find(is_zone)
+    cx.http.every(kind).find(is_zone)
 }

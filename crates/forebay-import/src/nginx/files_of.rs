@@ -286,14 +286,23 @@ fn one_file(
     vec![with_files(cx, scope, route)]
 }
 
-/// Returns true for `disable_symlinks on`, which becomes `follow_symlinks` of `files`, and marks it
-/// as read. nginx ignores the line for backends and scripts.
-pub fn refuses_links(directive: &Directive) -> bool {
-    let refuses = directive.name == "disable_symlinks" && directive.args[..] == ["on"];
-    if refuses {
+/// Returns the value of `follow_symlinks` for `disable_symlinks`, and marks the line as read. nginx
+/// ignores it for backends and scripts. `None`: the line has another form, or looks at links above
+/// `root`.
+pub fn followed_links(scope: &Scope<'_>, directive: &Directive) -> Option<&'static str> {
+    let (kind, from) = directive.args.split_first()?;
+    let is_root = |from: &str| from == "$document_root" || scope.value("root") == Some(from);
+    let is_of_root = from.iter().all(|arg| arg.strip_prefix("from=").is_some_and(is_root));
+    let followed = match kind.as_str() {
+        "on" => "never",
+        "if_not_owner" => "owner",
+        _ => return None,
+    };
+    let is_known = directive.name == "disable_symlinks" && is_of_root;
+    is_known.then(|| {
         directive.settle();
-    }
-    refuses
+        followed
+    })
 }
 
 /// Adds the keys that send files. `forebay check` refuses a directory that does not exist, so the
@@ -330,9 +339,9 @@ fn with_files(cx: &mut Cx<'_>, scope: &Scope<'_>, mut route: DraftRoute) -> Draf
         "max_ranges",
         ranges.filter(|_| cx.keys.has("Files", "max_ranges")).map(|n| n.min(1000)),
     );
-    if scope.nearest("disable_symlinks").is_some_and(refuses_links) {
-        table.set("follow_symlinks", "never");
-    }
+    let links = scope.nearest("disable_symlinks");
+    let followed = links.and_then(|links| followed_links(scope, links));
+    table.set_some("follow_symlinks", followed.filter(|kind| *kind != "owner"));
     if scope.is_on("autoindex") {
         table.set("listing", true);
     }

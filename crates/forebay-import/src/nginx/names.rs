@@ -52,8 +52,6 @@ pub fn answers(name: &str) -> bool {
             name,
             "js_content"
                 | "api"
-                | "flv"
-                | "mp4"
                 | "hls"
                 | "empty_gif"
                 | "image_filter"
@@ -75,9 +73,7 @@ pub fn next_step(name: &str) -> &'static str {
         | "stub_status" => ELSEWHERE,
         "access_log" => "write the file in `log` of the route",
         "error_page" => "write the file of the page in `error_pages` of the site or of a route",
-        "limit_conn" => {
-            "connections are limited for all sites: connections_per_address of [server.limits]"
-        }
+        "limit_conn" => "see `concurrency_limit`, and connections_per_address of [server.limits]",
         "proxy_pass_request_body" => "the server gets the client's body",
         "try_files" => "add routes for these files before this one",
         "merge_slashes" => {
@@ -100,6 +96,7 @@ pub fn next_step(name: &str) -> &'static str {
         "ssl_ocsp" => {
             "revoked client certificates are not looked up: issue certificates with a short lifetime"
         }
+        "flv" | "mp4" => "the files are sent, with ranges; `?start=` has no effect",
         "mail" => "Forebay has no mail proxy: keep nginx for this block",
         "ssi_silent_errors" => "write <!--#config errmsg=\"\" --> into the pages",
         "mirror_request_body" => "see `max_body` of `mirror`",

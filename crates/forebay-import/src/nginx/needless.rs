@@ -30,6 +30,8 @@ const NEEDLESS: &[(&str, &[&str])] = &[
             "open_file_cache_min_uses",
             "open_file_cache_valid",
             "open_log_file_cache",
+            "mp4_buffer_size",
+            "mp4_max_buffer_size",
             "output_buffers",
             "postpone_output",
             "preread_buffer_size",

@@ -182,7 +182,6 @@ fn one_site<'a>(
         site.keys.set("defaults", Table::default().with("compress", compress.clone()));
         cx.site_compress = Some(compress);
     }
-    limits(cx, scope);
     let is_exact = |host: &&String| !host.starts_with('*');
     let mut server = TranslatedServer {
         directive,
@@ -393,25 +392,6 @@ fn proxies(cx: &mut Cx<'_>, scope: &Scope<'_>, part: &SitePart, site: &mut Draft
     }
     let next = "let the proxy send X-Forwarded-For, and name it in `trusted_proxies`";
     site.comments.push(cx.note(trusted[0], next));
-}
-
-/// Adds the limit on connections from one client address. Adds a note on a limit of another kind.
-fn limits(cx: &mut Cx<'_>, scope: &Scope<'_>) {
-    for limit in scope.all("limit_conn") {
-        let zone = cx.http.every("limit_conn_zone").find(|zone| {
-            zone.args.iter().any(|arg| {
-                arg.strip_prefix("zone=").is_some_and(|z| z.split(':').next() == Some(limit.arg(0)))
-            })
-        });
-        let by_address = zone.is_some_and(|zone| zone.arg(0).ends_with("remote_addr"));
-        match limit.arg(1).parse::<u64>() {
-            Ok(number) if by_address => cx.draft.limits.set("connections_per_address", number),
-            _ => drop(cx.note(
-                limit,
-                "connections are limited by address: connections_per_address of [server.limits]",
-            )),
-        }
-    }
 }
 
 /// Adds a site for each block `if ($host = NAME) { return ...; }` of a server. Returns the other

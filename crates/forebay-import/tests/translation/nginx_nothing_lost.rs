@@ -315,12 +315,18 @@ fn links_stay_refused() {
     assert!(found.toml.contains("follow_symlinks = \"never\""), "{}", found.toml);
     assert_eq!(found.notes, [], "{}", found.toml);
     let found = of("disable_symlinks if_not_owner;");
+    assert!(found.toml.contains("files = ") && found.notes.is_empty(), "{}", found.toml);
+    // What HestiaCP and ISPConfig write.
+    for from in ["$document_root", "/srv"] {
+        let found = of(&format!("root /srv; disable_symlinks if_not_owner from={from};"));
+        assert!(found.toml.contains("files = ") && found.notes.is_empty(), "{}", found.toml);
+    }
+    let found = of("root /srv/a; disable_symlinks on from=/srv;");
     assert!(!found.toml.contains("files = ") && !found.notes.is_empty(), "{}", found.toml);
     let found = of("disable_symlinks on; disable_symlinks off;");
     assert!(!found.toml.contains("NOT TRANSLATED"), "{}", found.toml);
 }
 
-/// The portal of LemonLDAP::NG: what is no file or script goes to the script.
 #[test]
 fn longer_names_of_files_are_extensions() {
     for (checks, has_directories) in [
@@ -342,6 +348,7 @@ fn longer_names_of_files_are_extensions() {
     }
 }
 
+/// The portal of LemonLDAP::NG: what is no file or script goes to the script.
 #[test]
 fn a_rewrite_of_all_other_paths_closes_nothing() {
     let php = "fastcgi_pass 127.0.0.1:9; fastcgi_param SCRIPT_FILENAME $document_root$sc;";
