@@ -5,6 +5,8 @@ package APR::Table;
 use strict;
 use warnings;
 
+use Scalar::Util ();
+
 sub new { tie my %table, 'Forebay::Entries'; bless \%table, $_[0] }
 
 sub make { __PACKAGE__->new }
@@ -94,9 +96,11 @@ sub TIEHASH { bless { list => [], at => -1 }, $_[0] }
 sub FETCH {
     my ($self, $name) = @_;
     my $key = lc $name;
-    # While somebody walks over the table, the value belongs to the entry that was reached.
-    my $reached = $self->{at} >= 0 ? $self->{list}[$self->{at}] : undef;
-    return $reached->[2] if $reached && $reached->[0] eq $key;
+    # A name that `each`, `keys` or `values` has found is also the number of its entry.
+    if ($self->{is_walked} && Scalar::Util::isdual($name)) {
+        my $entry = $self->{list}[$name];
+        return $entry->[2] if $entry && $entry->[0] eq $key;
+    }
     for (@{ $self->{list} }) {
         return $_->[2] if $_->[0] eq $key;
     }
@@ -136,14 +140,12 @@ sub EXISTS {
     return '';
 }
 
-sub FIRSTKEY { $_[0]{at} = -1; $_[0]->NEXTKEY }
+sub FIRSTKEY { @{ $_[0] }{qw(at is_walked)} = (-1, 1); $_[0]->NEXTKEY }
 
 sub NEXTKEY {
     my ($self) = @_;
     my $entry = $self->{list}[++$self->{at}];
-    return $entry->[1] if $entry;
-    $self->{at} = -1;
-    return undef;
+    return $entry && Scalar::Util::dualvar($self->{at}, $entry->[1]);
 }
 
 sub SCALAR { scalar @{ $_[0]{list} } }

@@ -75,6 +75,9 @@ sub resolved {
 sub load {
     my ($handler) = @_;
     (my $name = $handler->{name}) =~ s/\A\+//;
+    if ($name =~ /\Asub\b/) {
+        return $handler->{code} = eval "package main; no strict; $name" || die "a handler in the configuration: $@";
+    }
     my ($class, $method) = split /->/, $name, 2;
     if (defined $method) {
         if ($class =~ s/\A\$//) {
@@ -528,7 +531,9 @@ package Forebay::Phases;
 sub find_file {
     my ($r) = @_;
     my ($file, $rest);
+    my $alias = Forebay::ModPerl::directive('Alias');
     if (defined $r->{filename}) { ($file, $rest) = ('', $r->{filename}) }    # set by a handler
+    elsif (defined $alias && is_inside($r)) { ($file, $rest) = ($alias, substr $r->{uri}, length $r->{location}) }
     else { ($file, $rest) = ($r->{document_root} // Forebay::ModPerl::document_root(), $r->{uri}) }
     $rest =~ tr{/}{}s;
     my ($end, $length) = (0, length $rest);
@@ -579,9 +584,9 @@ sub type_of {
 sub send_file {
     my ($r) = @_;
     my $file = $r->filename;
-    my $root = Forebay::ModPerl::directive('DocumentRoot');
+    my @roots = grep { defined } map { Forebay::ModPerl::directive($_) } qw(DocumentRoot Alias);
     # A file elsewhere is one that a handler has chosen.
-    return 404 if !defined $root || index($file, "$root/") == 0 && substr($file, length $root) =~ m{/\.};
+    return 404 if !@roots || grep { index($file, "$_/") == 0 && substr($file, length) =~ m{/\.} } @roots;
     if (-d $file && $r->path_info eq '') {
         if ($file !~ m{/\z} && $r->{uri} !~ m{/\z}) {
             my $path = $r->{env}{REQUEST_URI} =~ s/\?.*//sr;

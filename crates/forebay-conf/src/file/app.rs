@@ -58,6 +58,9 @@ pub struct App {
     /// a list. Default: none; then, and if all decline, the file that the path names below `root` is
     /// sent. Without `root`, no file is.
     pub handler: Option<At<OneOrMany<String>>>,
+    /// mod-perl: Alias: the directory that has the files of this path, without the part of the path
+    /// that `mount` names. Default: none; the whole path is looked up below `root`.
+    pub alias: Option<At<String>>,
     /// mod-perl: handlers of the other phases, such as { access = "My::Gate" }. Default: none.
     #[key(default)]
     pub phases: Phases,
@@ -318,6 +321,7 @@ const FORMS: [KindForm; 18] = [
         kind: "mod-perl",
         may: &[
             "handler",
+            "alias",
             "phases",
             "auth",
             "set_var",

@@ -56,6 +56,7 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Resolution<()> {
             "psgi\", \"wsgi\", \"rack\", \"node\" or \"java",
         ),
         ("handler", typed.handler.as_ref().map(|at| &at.span), mod_perl, "mod-perl"),
+        ("alias", typed.alias.as_ref().map(|at| &at.span), mod_perl, "mod-perl"),
         ("phases", typed.phases.all().first().map(|(_, at)| &at.span), mod_perl, "mod-perl"),
         ("auth", typed.auth.as_ref().map(|at| &at.span), mod_perl, "mod-perl"),
         ("set_var", typed.set_var.values().map(|at| &at.span).next(), mod_perl, "mod-perl"),

@@ -27,6 +27,10 @@ pub(super) fn mod_perl(context: &Context<'_>, typed: &At<file::App>) -> Resoluti
     if typed.root.is_some() {
         add("DocumentRoot", vec![root.to_string_lossy().into_owned()]);
     }
+    if let Some(at) = &typed.alias {
+        let dir = directory(context.sources, at)?;
+        add("Alias", vec![dir.to_string_lossy().trim_end_matches('/').to_owned()]);
+    }
     if let Some(at) = &typed.handler {
         add("PerlResponseHandler", each(at, handler)?);
     }
@@ -118,17 +122,18 @@ fn is_word(part: &str) -> bool {
         && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Checks the name of a handler: a module, a function, or a class and a method.
+/// Checks a handler: the name of a module or a function, a class and a method, or a function itself.
 fn handler(at: &At<&String>) -> Resolution<String> {
     let (class, method) = at.value.split_once("->").unwrap_or((at.value, "handler"));
     let class = class.trim_start_matches(['+', '$']);
-    if class.split("::").all(is_word) && is_word(method) {
+    let is_function = at.value.starts_with("sub {") && at.value.trim_end().ends_with('}');
+    if is_function || class.split("::").all(is_word) && is_word(method) {
         return Ok(at.value.clone());
     }
     let message = format!("\"{}\" does not name a handler", at.value);
     Err(Problem::new(&at.span, message).help(
-        "write a module (\"My::Handler\"), a function (\"My::Handler::page\") or a method \
-         (\"My::Handler->page\")",
+        "write a module (\"My::Handler\"), a function (\"My::Handler::page\" or \"sub { ... }\") or \
+         a method (\"My::Handler->page\")",
     ))
 }
 

@@ -316,7 +316,7 @@ pub fn whole_handler(
         return Some(fastcgi::others(cx, sections, layers, place, route.clone()));
     }
     if let Some(handler) = mod_perl::set_handler(layers) {
-        return Some(mod_perl::route(cx, layers, (handler, dir), route));
+        return Some(mod_perl::route(cx, layers, handler, (url, dir), route));
     }
     if name == "mono" {
         return Some(mono::route(cx, layers, (handler, url, dir), route.clone()));

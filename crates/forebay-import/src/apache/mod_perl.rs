@@ -171,7 +171,8 @@ fn is_plack(handler: &str) -> bool {
 pub fn route(
     cx: &mut Cx<'_>,
     layers: &[&[Directive]],
-    (handler, dir): (&Directive, &str),
+    handler: &Directive,
+    (url, dir): (&str, &str),
     route: &DraftRoute,
 ) -> DraftRoute {
     handler.settle();
@@ -185,7 +186,15 @@ pub fn route(
         _ => application(cx, layers, (handler, &response), dir),
     };
     match found {
-        Ok((name, table)) => {
+        Ok((name, mut table)) => {
+            let is_own = table.get("kind") == Some(&Value::from("mod-perl"));
+            let root = last(layers, "DocumentRoot").map(|root| cx.path(root.arg(0)));
+            if is_own
+                && root.is_some_and(|root| !is_at(dir, &root, url))
+                && files::is_directory(dir)
+            {
+                table.set("alias", dir);
+            }
             if table.get("kind") == Some(&Value::from("perl-cgi")) {
                 route.matcher.paths.retain(|path| path.ends_with('*'));
             }
@@ -198,6 +207,11 @@ pub fn route(
             route.closed(comment)
         }
     }
+}
+
+/// Returns true if the directory is where `url` leads below `root`, so that no `Alias` leads there.
+fn is_at(dir: &str, root: &str, url: &str) -> bool {
+    files::joined(root, url.trim_matches('/')).trim_end_matches('/') == dir.trim_end_matches('/')
 }
 
 /// Returns true if a script in the directory takes the request object of mod_perl, which scripts of
@@ -599,6 +613,9 @@ fn is_module(name: &str) -> bool {
 }
 
 fn is_handler(name: &str) -> bool {
+    if name.starts_with("sub {") && name.trim_end().ends_with('}') {
+        return true;
+    }
     let (class, method) = name.split_once("->").unwrap_or((name, "handler"));
     is_module(class.trim_start_matches(['+', '$'])) && is_module(method)
 }

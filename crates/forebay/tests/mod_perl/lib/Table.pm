@@ -228,6 +228,8 @@ sub table {
     print shown($t->get('one'), scalar $t->get('ONE'), $t->get('none'), scalar $t->get('none')), "\n";
     while (my ($name, $value) = each %$t) { print "each $name=$value\n" }
     print 'keys ', join(' ', keys %$t), "\n";
+    print 'values ', join(' ', values %$t), ' all ', join(' ', %$t), "\n";
+    print "by name $t->{one} ", shown($t->{1}), "\n";
     print 'exists ', shown(exists $t->{two}, exists $t->{three}), "\n";
     $t->do(sub { print "do $_[0]=$_[1]\n"; 1 });
     $t->do(sub { print "first $_[0]=$_[1]\n"; 0 });
