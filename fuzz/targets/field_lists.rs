@@ -4,14 +4,14 @@
 
 use forebay_wire::accept::{lists_tag, weighted};
 use forebay_wire::cookies::{cookies, find};
-use forebay_wire::x_forwarded_for::addresses;
+use forebay_wire::forwarded::x_forwarded_for_addresses;
 use forebay_wire::http1::{host_of, list_has};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     let most = data.len() + 1;
     assert!(weighted(data).all(|(element, weight)| !element.is_empty() && weight <= 1000));
-    assert!(weighted(data).count() <= most && addresses(data).count() <= most);
+    assert!(weighted(data).count() <= most && x_forwarded_for_addresses(data).count() <= most);
     assert!(data == b"*" || !lists_tag(data, b"\"a tag, of commas\"", true));
     // A strong match is also a weak match.
     assert!(!lists_tag(data, b"\"a\"", false) || lists_tag(data, b"\"a\"", true));
