@@ -9,29 +9,29 @@
 //! tokio's event loop three times. When ticks resume, the tick number continues from its last
 //! value. If the number jumped ahead, limits that were just set would end too early.
 
-use std::cell::{Cell, RefCell};
+mod eviction;
+mod outgoing;
+
+pub use eviction::{Activity, Guest, Occupancy};
+
+use std::cell::{Cell, OnceCell, RefCell};
 use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::net::Shutdown;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, Shutdown};
 use slab::Slab;
 use tokio::sync::Notify;
 
-use crate::clock::Clock;
-
-mod eviction;
-mod occupancy;
-mod outgoing;
-mod watched;
-
+use crate::byte_stream::Io;
+use crate::tls::TlsSession;
 use eviction::Candidates;
-pub use eviction::Guest;
-pub use occupancy::{Activity, Occupancy};
 use outgoing::Outgoing;
-pub use watched::Watched;
 
 /// Interval between sweeps. A deadline takes effect at most two intervals late.
 pub const TICK: Duration = Duration::from_millis(100);
@@ -237,5 +237,172 @@ impl Drop for Wait<'_> {
         // Drop the waker after the borrow of `waits` has ended. The waker may own a task. The drop
         // of this task may drop another `Wait`, which borrows `waits`, too.
         drop(wait);
+    }
+}
+
+/// The state of a connection that its thread checks or changes at each tick.
+pub struct Watched {
+    pub io: Io,
+    /// TLS as a layer above `io`, if any.
+    pub tls: OnceCell<Box<TlsSession>>,
+    pub read_due: Cell<Ticks>,
+    pub write_due: Cell<Ticks>,
+    /// Time limit for a write that waits for room.
+    pub write_limit: Cell<Duration>,
+    /// True while output of [`Deadlines::send_soon`](Deadlines) waits to be sent.
+    pub is_sending: Cell<bool>,
+    /// True if the kernel had no room for a part of the output. A separate task sends the rest.
+    pub has_rest: Cell<bool>,
+    /// The task to wake when all output has been sent.
+    pub at_sent: Cell<Option<Waker>>,
+    /// The connection's activity. Eviction uses the activity to select connections to close.
+    pub occupancy: Occupancy,
+    pub tunnel: Cell<bool>,
+    /// The task to wake at the next tick.
+    pub at_tick: Cell<Option<Waker>>,
+    pub expired: Cell<bool>,
+}
+
+impl Watched {
+    /// Creates the state of a connection without time limits.
+    pub fn new(io: Io) -> Self {
+        Self {
+            io,
+            tls: OnceCell::new(),
+            read_due: Cell::new(NEVER),
+            write_due: Cell::new(NEVER),
+            write_limit: Cell::new(Duration::MAX),
+            is_sending: Cell::new(false),
+            has_rest: Cell::new(false),
+            at_sent: Cell::new(None),
+            occupancy: Occupancy::default(),
+            tunnel: Cell::new(false),
+            at_tick: Cell::new(None),
+            expired: Cell::new(false),
+        }
+    }
+
+    pub fn expire(&self, how: Shutdown) {
+        self.expired.set(true);
+        self.read_due.set(NEVER);
+        self.write_due.set(NEVER);
+        self.shut_down(how);
+    }
+
+    /// Wakes the task that waits for the next tick.
+    pub fn wake_at_tick(&self) {
+        if let Some(waiting) = self.at_tick.take() {
+            waiting.wake();
+        }
+    }
+
+    /// Records that all output has been sent, and wakes the task that waits for this.
+    pub fn set_sent(&self) {
+        self.is_sending.set(false);
+        if self.has_rest.replace(false) {
+            self.write_due.set(NEVER);
+        }
+        if let Some(waiting) = self.at_sent.take() {
+            waiting.wake();
+        }
+    }
+
+    /// Shuts down the socket after a failed write. The task that reads from this socket then gets
+    /// the end of the input.
+    pub fn fail_sending(&self) {
+        self.shut_down(Shutdown::Both);
+        self.set_sent();
+    }
+
+    /// Returns true if a read would return bytes. Costs a system call.
+    pub fn has_input(&self) -> bool {
+        self.peek() == Some(true)
+    }
+
+    /// Returns `Some(true)` if bytes have arrived, `Some(false)` at the end of the input or after
+    /// an error, else `None`.
+    pub fn peek(&self) -> Option<bool> {
+        if let Some(tls) = self.tls.get() {
+            return tls.peek(&self.io);
+        }
+        let fd = match self.io.fd() {
+            Ok(fd) => fd,
+            Err(link) => return link.peek(),
+        };
+        match rustix::net::recv(fd, &mut [0; 1], RecvFlags::DONTWAIT | RecvFlags::PEEK) {
+            Ok((n, _)) => Some(n > 0),
+            Err(Errno::AGAIN | Errno::INTR) => None,
+            Err(_) => Some(false),
+        }
+    }
+
+    /// Returns true if the peer has reset the connection. The end of the peer's sending direction is
+    /// no reset.
+    pub fn is_reset(&self) -> bool {
+        match self.io.fd() {
+            Err(link) => link.is_reset(),
+            Ok(fd) => rustix::net::recv(fd, &mut [0; 1], RecvFlags::DONTWAIT | RecvFlags::PEEK)
+                .is_err_and(|error| !matches!(error, Errno::AGAIN | Errno::INTR)),
+        }
+    }
+
+    pub fn write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self.tls.get() {
+            None => self.io.write(pieces),
+            Some(tls) => tls.write(&self.io, pieces),
+        }
+    }
+
+    pub fn send_file(&self, file: BorrowedFd<'_>, at: &mut u64, count: usize) -> io::Result<usize> {
+        match self.tls.get() {
+            None => self.io.send_file(file, at, count),
+            Some(tls) => tls.send_file(&self.io, file, at, count),
+        }
+    }
+
+    pub fn shut_down(&self, how: Shutdown) {
+        match self.io.fd() {
+            // Ignore ENOTCONN: the peer closed first.
+            Ok(fd) => drop(rustix::net::shutdown(fd, how)),
+            Err(link) => link.shut_down(how),
+        }
+    }
+}
+
+/// The wall clock of one thread, updated at each tick.
+pub struct Clock {
+    second: Cell<u64>,
+    date: RefCell<String>,
+}
+
+impl Default for Clock {
+    /// Creates a clock that shows the current time.
+    fn default() -> Self {
+        let clock = Self { second: Cell::new(0), date: RefCell::default() };
+        clock.tick();
+        clock
+    }
+}
+
+impl Clock {
+    /// Updates the time, and formats the date if a new second has begun.
+    pub fn tick(&self) {
+        let now = SystemTime::now();
+        let second = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        if second != self.second.replace(second) {
+            *self.date.borrow_mut() = httpdate::fmt_http_date(now);
+        }
+    }
+
+    /// Returns the seconds since 1970.
+    pub fn second(&self) -> u64 {
+        self.second.get()
+    }
+
+    /// Appends the `Date` field line (RFC 9110 section 6.6.1).
+    pub fn append_date(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"Date: ");
+        out.extend_from_slice(self.date.borrow().as_bytes());
+        out.extend_from_slice(b"\r\n");
     }
 }

@@ -14,8 +14,8 @@ use forebay_wire::http1::{
 use forebay_wire::path::{self, PathError, Slashes};
 use forebay_wire::{ClientAddress, Span, caching};
 
-use crate::request_trace::RequestTrace;
 use crate::tls::{Handshake, ServerTls};
+use crate::trace::RequestTrace;
 
 /// The kind of fields in which a trusted proxy names the client. The client itself may have written the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -455,7 +455,7 @@ impl Request {
     }
 
     /// Stores `target` after the head, as the new target of the request.
-    pub(crate) fn replace_target(&mut self, target: &[u8]) {
+    fn replace_target(&mut self, target: &[u8]) {
         let at = self.head.len;
         self.bytes.splice(at..at, target.iter().copied());
         self.head.len += target.len();

@@ -3,15 +3,13 @@
 //! Each serving thread runs its own event loop and shares only counters, limits and the log writer
 //! with the others. This crate does not interpret requests: `forebay-server` does.
 //!
-//! The main modules, from the lowest layer up: `clock`, `sys`, `limit`, `fault`, `timing`,
+//! The main modules, from the lowest layer up: `sys`, `limit`, `fault`, `timing`,
 //! `counters`; `memory`, `byte_stream`, `tls`, `deadline`, `socket`; `head`, `matching`,
 //! `template`, `request_fields`; `log`, `pressure`, `address_limit`, `listen`, `handover`, `thread`.
 #![deny(unsafe_code)]
 
 pub mod address_limit;
-pub mod buffered;
 mod byte_stream;
-mod clock;
 pub mod collector;
 pub mod counters;
 pub mod deadline;
@@ -19,7 +17,6 @@ pub mod fault;
 pub mod free_list;
 pub mod handover;
 pub mod head;
-mod heap_watch;
 pub mod limit;
 pub mod listen;
 pub mod log;
@@ -33,7 +30,6 @@ pub mod pool;
 mod pressure;
 pub mod privileges;
 pub mod request_fields;
-pub mod request_trace;
 pub mod shared_streams;
 pub mod socket;
 pub mod sys;
@@ -44,4 +40,3 @@ pub mod timed_stream;
 pub mod timing;
 pub mod tls;
 pub mod trace;
-mod variables;

@@ -10,9 +10,7 @@
 //! socket from the service manager.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs::Permissions;
-use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::PermissionsExt;
@@ -20,6 +18,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{fmt, io};
 
 use forebay_conf::{Listen, SocketAccess};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid};
@@ -28,8 +27,8 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::mpsc::error::SendError;
 
 use crate::address_limit::{AddressCounts, AddressLimit};
-use crate::buffered::Buffered;
-use crate::heap_watch::HeapWatch;
+use crate::free_list::HeapWatch;
+use crate::limit::Buffered;
 use crate::pressure::Pressure;
 use crate::privileges::{PrivilegeError, ids};
 use crate::sys::datagrams::{Routing, attach_reuseport_filter};

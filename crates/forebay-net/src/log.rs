@@ -2,36 +2,34 @@
 //!
 //! A separate thread writes both, so that a slow disk or terminal never delays a request.
 
-#[cfg(any(test, feature = "memory"))]
-use std::cell::RefCell;
-use std::io;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-
-use forebay_conf::{self as conf, Level};
-use forebay_process::Severity;
-
-use crate::log_opener::Opener;
-#[cfg(any(test, feature = "memory"))]
-use crate::trace::Tracer;
-
 mod access;
-mod connection;
-mod journal;
-mod lost;
 mod message;
 mod pattern;
 mod service;
 mod target;
 mod writer;
 
-pub use access::AccessLog;
-pub use connection::{ConnectionEnd, ConnectionEntry};
-pub use lost::LostAt;
+pub use access::{AccessLog, ConnectionEnd, ConnectionEntry};
 pub use pattern::{LogEntry, append_json_text};
 pub use writer::{Targets, Writer};
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use forebay_conf as conf;
+use forebay_conf::Level;
+use forebay_process::Severity;
+
+use crate::log_opener::Opener;
+
+#[cfg(any(test, feature = "memory"))]
+use std::cell::RefCell;
+
+#[cfg(any(test, feature = "memory"))]
+use crate::trace::Tracer;
 
 /// Maximum number of bytes that all threads have queued and the writer has not written yet.
 const QUEUED: usize = 16 << 20;
@@ -267,6 +265,46 @@ impl Kept {
                 | Message::End => {}
             }
         }
+    }
+}
+
+/// The place where log lines were lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LostAt {
+    /// The queue to the thread that writes the logs was full.
+    Queue,
+    /// A file or standard output could not be written.
+    File,
+    /// A syslog server was unreachable or too slow.
+    Syslog,
+    /// The journal was unreachable or too slow.
+    Journal,
+}
+
+static LINES: [AtomicU64; LostAt::ALL.len()] = [const { AtomicU64::new(0) }; LostAt::ALL.len()];
+
+impl LostAt {
+    /// All places.
+    pub const ALL: [Self; 4] = [Self::Queue, Self::File, Self::Syslog, Self::Journal];
+
+    /// Returns the name of the place in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Queue => "queue",
+            Self::File => "file",
+            Self::Syslog => "syslog",
+            Self::Journal => "journald",
+        }
+    }
+
+    /// Counts lost lines.
+    fn count(self, lines: u64) {
+        LINES[self as usize].fetch_add(lines, Ordering::Relaxed);
+    }
+
+    /// Returns the number of lines lost here since the start of the process.
+    pub fn lines(self) -> u64 {
+        LINES[self as usize].load(Ordering::Relaxed)
     }
 }
 

@@ -1,10 +1,9 @@
-//! Contains all `unsafe` code of the crate. This module handles inherited descriptors. `recycled`
-//! has the memory of futures, `heap` returns free memory to the system, and `datagrams` assigns
-//! datagrams to sockets.
+//! Contains all `unsafe` code of the crate. This module handles inherited descriptors and returns free
+//! memory to the system. `recycled` has the memory of futures, and `datagrams` assigns datagrams to
+//! sockets.
 #![allow(unsafe_code)]
 
 pub mod datagrams;
-pub mod heap;
 pub mod recycled;
 
 use std::io;
@@ -57,10 +56,25 @@ pub fn keep_from_programs(first: RawFd) {
     }
 }
 
+/// Returns free memory of the allocator to the system.
+///
+/// glibc's allocator keeps freed memory below the top of a heap. After 3,000 connections with an
+/// open POST, glibc kept 58 MB. After a second round of connections, glibc kept 90 MB. Other
+/// allocators return memory by themselves.
+pub fn trim_heap() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the call takes a number and is allowed at any time on any thread. It locks each heap
+    // in turn.
+    let _ = unsafe { libc::malloc_trim(0) };
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::os::fd::{AsRawFd, IntoRawFd};
+
+    use rustix::param::page_size;
+
+    use super::*;
 
     #[test]
     fn descriptors_from_a_number_on_are_kept_from_programs() {
@@ -90,5 +104,26 @@ mod tests {
         drop(taken);
         assert!(inherit(number).is_err(), "not open");
         assert!(inherit(1).is_err(), "standard output has an owner");
+    }
+
+    /// Returns the private resident memory of the process in bytes.
+    fn resident() -> u64 {
+        let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: Vec<u64> = text.split(' ').take(3).map(|pages| pages.parse().unwrap()).collect();
+        (pages[1] - pages[2]) * page_size() as u64
+    }
+
+    #[test]
+    fn memory_that_was_freed_in_pieces_is_given_back() {
+        const SIZE: usize = 20_000;
+        let pieces: Vec<Vec<u8>> = (0..2000).map(|_| vec![1; SIZE]).collect();
+        let held = resident();
+        // Keep one piece, so that the allocator does not return everything by itself.
+        let last = pieces.last().cloned();
+        drop(pieces);
+        trim_heap();
+        let left = resident();
+        assert!(left + 20_000_000 < held, "{left} bytes of {held}");
+        drop(last);
     }
 }

@@ -409,7 +409,7 @@ fn append_except(bytes: &[u8], out: &mut Vec<u8>, is_kept: impl Fn(u8) -> bool) 
 }
 
 /// Appends text with the escapes for an HTML page or a JSON string.
-pub(crate) fn append_for(escape: Escape, bytes: &[u8], out: &mut Vec<u8>) {
+fn append_for(escape: Escape, bytes: &[u8], out: &mut Vec<u8>) {
     for c in String::from_utf8_lossy(bytes).chars() {
         let mut buffer = [0; 4];
         let escaped: Cow<'_, str> = match (escape, c) {

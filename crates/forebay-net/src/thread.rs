@@ -10,7 +10,10 @@ use std::time::Instant;
 
 use forebay_conf::{Level, Limits, Timeouts};
 use forebay_wire::http1;
+use rustix::io::Errno;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
+use super::sys;
 use crate::counters::Counters;
 use crate::deadline::Deadlines;
 use crate::free_list::{FreeList, FreeLists};
@@ -20,14 +23,10 @@ use crate::log::{AccessLog, ConnectionEntry, ErrorLog, LogEntry};
 use crate::memory::{Destination, Network};
 use crate::pool::IdleRoom;
 use crate::pressure::Oldest;
-use crate::request_trace::RequestTrace;
 use crate::socket::{BUFFER, Socket};
-use crate::sys::heap;
 use crate::sys::recycled::Blocks;
 use crate::timing::Steps;
-
-use rustix::io::Errno;
-use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use crate::trace::RequestTrace;
 
 /// Settings of a thread that a reload may change.
 #[derive(Clone, Debug)]
@@ -383,7 +382,7 @@ impl Thread {
         // A gateway in memory shares its process with tests, so it returns no memory. Use a thread
         // for blocking work, because returning 100 MB takes milliseconds.
         if is_over && self.network.is_none() {
-            tokio::task::spawn_blocking(heap::trim);
+            tokio::task::spawn_blocking(sys::trim_heap);
         }
     }
 

@@ -5,25 +5,21 @@
 //! spans (`export`). If the queue of this thread is full, spans are dropped and counted.
 
 use std::hash::{BuildHasher, RandomState};
-use std::io;
+use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use forebay_conf::{Level, TraceClients, Traces};
 use forebay_wire::Span;
 use forebay_wire::http1::{Field, KnownField, host_of};
-use forebay_wire::trace_context::{TraceParent, trace_state};
+use forebay_wire::trace_context::{TraceParent, append_hex, trace_state};
 
-use crate::collector::LAST_EXPORT;
+use crate::collector::{Collector, LAST_EXPORT, Report, append_number, append_text};
 use crate::head::Request;
-use crate::log::LogEntry;
-use crate::request_trace::RequestTrace;
+use crate::log::{LogEntry, append_json_text};
 use crate::timing::{Step, Steps};
-
-mod encode;
-mod export;
 
 /// Maximum number of requests whose spans wait for the export.
 const QUEUED: usize = 2048;
@@ -107,7 +103,7 @@ impl Tracer {
         report: impl Fn(Level, &str) + Send + 'static,
     ) -> io::Result<Self> {
         let (sender, received) = sync_channel(QUEUED);
-        let exporter = export::Exporter::new(traces, Box::new(report))?;
+        let exporter = Exporter::new(traces, Box::new(report))?;
         let thread = std::thread::Builder::new().name("traces".into());
         let (ending, ended) = channel();
         thread.spawn(move || {
@@ -313,3 +309,149 @@ fn new_trace_id() -> [u8; 16] {
 
 /// Longest time that spans wait for others before their export.
 const BATCH_DELAY: Duration = Duration::from_secs(5);
+
+/// The trace of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestTrace {
+    /// The trace and the server's span. `is_sampled` is false if the span is not recorded.
+    pub(crate) own: TraceParent,
+    /// Identifier of the client's span, if the client has sent one.
+    pub(crate) parent: Option<[u8; 8]>,
+}
+
+impl RequestTrace {
+    /// Appends the identifier of the trace.
+    pub(crate) fn append_trace_id(&self, out: &mut Vec<u8>) {
+        append_hex(&self.own.trace_id, out);
+    }
+
+    /// Appends the identifier of the server's span.
+    pub(crate) fn append_span_id(&self, out: &mut Vec<u8>) {
+        append_hex(&self.own.span_id, out);
+    }
+}
+
+// Writes spans as a request of OTLP in JSON.
+
+/// Kinds of spans.
+const INTERNAL: u8 = 1;
+const SERVER: u8 = 2;
+/// Status of a span whose request failed.
+const ERROR: u8 = 2;
+
+/// Returns the body of a request to the collector.
+fn encode(collector: &Collector, requests: &[Box<RequestSpans>]) -> Vec<u8> {
+    let mut out = b"{\"resourceSpans\":[{".to_vec();
+    collector.append_resource(&mut out);
+    out.extend_from_slice(b",\"scopeSpans\":[{\"scope\":{\"name\":\"forebay\"},\"spans\":[");
+    for (number, request) in requests.iter().enumerate() {
+        if number > 0 {
+            out.push(b',');
+        }
+        append_request(request, &mut out);
+    }
+    out.extend_from_slice(b"]}]}]}");
+    out
+}
+
+fn append_request(request: &RequestSpans, out: &mut Vec<u8>) {
+    let own = request.trace.own;
+    let ids = (&own.trace_id[..], &own.span_id[..], request.trace.parent);
+    begin_span(ids, &request.name, SERVER, (request.start, request.end), out);
+    for (number, (key, value)) in request.texts.iter().enumerate() {
+        append_text(key, value, number == 0, out);
+    }
+    for (key, value) in &request.numbers {
+        append_number(key, *value, out);
+    }
+    out.push(b']');
+    if request.status >= 500 {
+        let _ = write!(out, ",\"status\":{{\"code\":{ERROR}}}");
+    }
+    out.push(b'}');
+    for (step, start, end) in &request.steps {
+        out.push(b',');
+        let span_id = random().to_be_bytes();
+        let ids = (&own.trace_id[..], &span_id[..], Some(own.span_id));
+        begin_span(ids, step.name(), INTERNAL, (*start, *end), out);
+        let upstream = request.upstream.as_deref();
+        if let Some(upstream) = upstream.filter(|_| matches!(step, Step::Connect | Step::Origin)) {
+            append_text("forebay.upstream", upstream, true, out);
+        }
+        out.extend_from_slice(b"]}");
+    }
+}
+
+/// Appends a span up to the start of its attributes.
+fn begin_span(
+    (trace_id, span_id, parent): (&[u8], &[u8], Option<[u8; 8]>),
+    name: &str,
+    kind: u8,
+    (start, end): (u64, u64),
+    out: &mut Vec<u8>,
+) {
+    out.extend_from_slice(b"{\"traceId\":\"");
+    append_hex(trace_id, out);
+    out.extend_from_slice(b"\",\"spanId\":\"");
+    append_hex(span_id, out);
+    if let Some(parent) = parent {
+        out.extend_from_slice(b"\",\"parentSpanId\":\"");
+        append_hex(&parent, out);
+    }
+    out.extend_from_slice(b"\",\"name\":\"");
+    append_json_text(name.as_bytes(), out);
+    let _ = write!(
+        out,
+        "\",\"kind\":{kind},\"startTimeUnixNano\":\"{start}\",\"endTimeUnixNano\":\"{end}\",\
+         \"attributes\":["
+    );
+}
+
+// The thread that sends spans to the collector.
+
+/// Maximum number of requests in one export.
+const BATCH: usize = 512;
+
+/// Exports spans.
+struct Exporter {
+    collector: Collector,
+}
+
+impl Exporter {
+    /// Creates an exporter. Fails if a file of the collector's TLS settings cannot be used.
+    fn new(traces: &Traces, report: Report) -> io::Result<Self> {
+        Ok(Self { collector: Collector::new(&traces.collector, "traces", report)? })
+    }
+
+    /// Exports spans until all tracers have been dropped.
+    fn run(mut self, received: &Receiver<ExportMessage>) {
+        let mut batch = Vec::new();
+        while let Ok(ExportMessage::Spans(first)) = received.recv() {
+            batch.push(first);
+            let deadline = Instant::now() + BATCH_DELAY;
+            let has_ended = loop {
+                if batch.len() >= BATCH {
+                    break false;
+                }
+                let left = deadline.saturating_duration_since(Instant::now());
+                match received.recv_timeout(left) {
+                    Ok(ExportMessage::Spans(next)) => batch.push(next),
+                    Err(RecvTimeoutError::Timeout) => break false,
+                    Ok(ExportMessage::End) | Err(RecvTimeoutError::Disconnected) => break true,
+                }
+            };
+            self.export(&batch);
+            batch.clear();
+            if has_ended {
+                return;
+            }
+        }
+    }
+
+    fn export(&mut self, batch: &[Box<RequestSpans>]) {
+        let body = encode(&self.collector, batch);
+        let result =
+            if self.collector.post(&body) { ExportResult::Exported } else { ExportResult::Failed };
+        result.count(batch.len());
+    }
+}

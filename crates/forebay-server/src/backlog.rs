@@ -22,8 +22,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use forebay_conf::Level;
-use forebay_net::buffered::Buffered;
-use forebay_net::limit::Limit;
+use forebay_net::limit::{Buffered, Limit};
 use forebay_net::thread::Thread;
 
 /// Maximum bytes of a backlog that are written before other tasks may run.

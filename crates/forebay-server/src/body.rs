@@ -8,10 +8,9 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use forebay_net::buffered::Reserved;
 use forebay_net::deadline::{TICK, Ticks};
 use forebay_net::fault::Fault;
-use forebay_net::limit::Limit;
+use forebay_net::limit::{Limit, Reserved};
 use forebay_net::socket::BUFFER;
 use forebay_net::thread::Settings;
 use forebay_net::timing::Step;

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use forebay_conf::files::Recording;
-use forebay_conf::{AccessLog, Level, Listen, Plan, Site, files};
+use forebay_conf::files::{self, Recording};
+use forebay_conf::{AccessLog, Level, Listen, Plan, Site};
 use forebay_gateway::{
     Origins, SiteTls, Starts, check_spool, expect, make_directories, read_access_files,
     start_helper, usable,
@@ -19,8 +19,7 @@ use forebay_gateway::{
 use forebay_net::handover::Takeover;
 use forebay_net::handover::launcher::{Program, open_for_server};
 use forebay_net::privileges::{Identity, hide_memory};
-use forebay_net::sys::heap::trim;
-use forebay_net::sys::keep_from_programs;
+use forebay_net::sys::{keep_from_programs, trim_heap};
 use forebay_net::systemd::Inherited;
 use forebay_net::thread::Settings;
 use forebay_process::{
@@ -221,7 +220,7 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
     let (control, reloads) = live.control();
     // The typed configuration is dropped, but the allocator would keep its memory: with 10,000
     // sites 140 MB.
-    trim();
+    trim_heap();
     let outcome = server.run(
         tables,
         Arc::new(control),

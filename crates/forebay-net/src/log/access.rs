@@ -1,15 +1,19 @@
 //! The access logs of one thread.
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::io::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
-use forebay_conf::{self as conf, Level};
+use forebay_conf as conf;
+use forebay_conf::{Level, LogValue};
+use forebay_wire::ClientAddress;
+use forebay_wire::http1::encode;
 
-use super::connection::ConnectionEntry;
-use super::journal::append_fields;
-use super::lost::LostAt;
-use super::pattern::{LogEntry, Pattern};
-use super::{LogQueue, Message};
+use super::message::FIELD;
+use super::pattern::{LogEntry, Pattern, append_escaped, append_json_text, append_value};
+use super::{LogQueue, LostAt, Message};
 use crate::trace::Tracer;
 
 /// Maximum bytes of lines that a thread keeps for each log while the writer's queue is full.
@@ -159,5 +163,177 @@ impl Collected {
             let zoned = now.to_zoned(jiff::tz::TimeZone::system());
             *time = (now.as_second() as u64, zoned.strftime(pattern.time_format()).to_string());
         }
+    }
+}
+
+// Access log lines of a stream's connections.
+
+/// The values in the log line of a finished connection of a `[[stream]]`.
+pub struct ConnectionEntry<'a> {
+    /// TCP or UDP.
+    pub protocol: &'static str,
+    /// Address of the client.
+    pub client: ClientAddress,
+    /// Server name that the client sent (SNI).
+    pub server_name: Option<&'a str>,
+    /// Backend that the connection was passed to.
+    pub backend: Option<&'a str>,
+    /// Reason for the end of the connection.
+    pub end: ConnectionEnd,
+    /// Bytes sent to the client.
+    pub sent: u64,
+    /// Bytes received from the client.
+    pub received: u64,
+    /// Duration of the connection.
+    pub took: Duration,
+}
+
+/// Reason for the end of a connection of a `[[stream]]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionEnd {
+    /// Client and backend have finished sending.
+    Closed,
+    /// No bytes flowed for too long.
+    Idle,
+    /// A side failed or was reset.
+    Lost,
+    /// `allow` or `deny` refuses the client.
+    Denied,
+    /// The handshake with the client failed.
+    NoTls,
+    /// No backend could be reached.
+    NoBackend,
+    /// The server stopped.
+    Stopped,
+}
+
+impl fmt::Display for ConnectionEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Closed => "closed",
+            Self::Idle => "idle",
+            Self::Lost => "lost",
+            Self::Denied => "denied",
+            Self::NoTls => "no-tls",
+            Self::NoBackend => "no-backend",
+            Self::Stopped => "stopped",
+        })
+    }
+}
+
+impl ConnectionEntry<'_> {
+    /// Appends the line in text. `time` is the formatted time of the end.
+    pub(super) fn append_text(&self, time: &str, out: &mut Vec<u8>) {
+        let _ = write!(out, "{} - - [{time}] \"{} ", self.client, self.protocol);
+        append_escaped(self.server_name.unwrap_or("-").as_bytes(), out);
+        let Self { end, sent, received, .. } = self;
+        let _ = write!(out, "\" {end} {sent} {received} {:.3} \"", self.took.as_secs_f64());
+        append_escaped(self.backend.unwrap_or("-").as_bytes(), out);
+        out.push(b'"');
+    }
+
+    /// Appends the line as a JSON object.
+    pub(super) fn append_json(&self, time: &str, out: &mut Vec<u8>) {
+        let Self { client, protocol, .. } = self;
+        let _ = write!(
+            out,
+            "{{\"time\":\"{time}\",\"client\":\"{client}\",\"protocol\":\"{protocol}\""
+        );
+        for (key, value) in [("server_name", self.server_name), ("upstream", self.backend)] {
+            if let Some(value) = value {
+                let _ = write!(out, ",\"{key}\":\"");
+                append_json_text(value.as_bytes(), out);
+                out.push(b'"');
+            }
+        }
+        let Self { end, sent, received, .. } = self;
+        let _ = write!(
+            out,
+            ",\"end\":\"{end}\",\"bytes_sent\":{sent},\"bytes_received\":{received},\
+             \"duration_us\":{}}}",
+            self.took.as_micros()
+        );
+    }
+}
+
+// Fields of access log lines in the journal of systemd.
+
+/// Fields that are omitted from a line if they have no value.
+const OPTIONAL: [(&str, LogValue); 8] = [
+    ("FOREBAY_SITE", LogValue::Site),
+    ("FOREBAY_ROUTE", LogValue::Route),
+    ("FOREBAY_UPSTREAM", LogValue::Upstream),
+    ("FOREBAY_UPSTREAM_US", LogValue::UpstreamTime),
+    ("FOREBAY_CACHE", LogValue::Cache),
+    ("FOREBAY_REQUEST_ID", LogValue::RequestId),
+    ("FOREBAY_TRACE_ID", LogValue::TraceId),
+    ("FOREBAY_SPAN_ID", LogValue::SpanId),
+];
+
+/// Appends the fields of a request after its line.
+fn append_fields(entry: &LogEntry<'_>, out: &mut Vec<u8>) {
+    let request = entry.request;
+    let mut client = Vec::new();
+    request.client.append(&mut client);
+    let host = request.head.authority.map(|span| span.of(&request.bytes)).unwrap_or_default();
+    for (key, value) in [
+        ("FOREBAY_CLIENT", &client[..]),
+        ("FOREBAY_METHOD", request.method()),
+        ("FOREBAY_HOST", host),
+        ("FOREBAY_TARGET", request.original_target()),
+    ] {
+        begin_field(key, out);
+        append_escaped(value, out);
+    }
+    for (key, value) in [
+        ("FOREBAY_STATUS", u64::from(entry.status)),
+        ("FOREBAY_BODY_BYTES", entry.body_bytes),
+        ("FOREBAY_DURATION_US", entry.took.as_micros() as u64),
+    ] {
+        begin_field(key, out);
+        encode::decimal(out, value);
+    }
+    for (key, value) in &OPTIONAL {
+        let start = out.len();
+        begin_field(key, out);
+        if !append_value(value, entry, append_escaped, out) {
+            out.truncate(start);
+        }
+    }
+}
+
+fn begin_field(key: &str, out: &mut Vec<u8>) {
+    out.push(FIELD);
+    out.extend_from_slice(key.as_bytes());
+    out.push(b'=');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_name_both_sides_and_the_end() {
+        let entry = ConnectionEntry {
+            protocol: "TCP",
+            client: ClientAddress::Unix,
+            server_name: Some("db.example.org"),
+            backend: Some("127.0.0.1:5432"),
+            end: ConnectionEnd::Closed,
+            sent: 7,
+            received: 5,
+            took: Duration::from_micros(1_234_567),
+        };
+        let (mut text, mut json) = (Vec::new(), Vec::new());
+        entry.append_text("now", &mut text);
+        entry.append_json("now", &mut json);
+        let unix = ClientAddress::Unix;
+        let line = "- - [now] \"TCP db.example.org\" closed 7 5 1.235 \"127.0.0.1:5432\"";
+        assert_eq!(String::from_utf8(text).unwrap(), format!("{unix} {line}"));
+        let object = "\"protocol\":\"TCP\",\"server_name\":\"db.example.org\",\
+                      \"upstream\":\"127.0.0.1:5432\",\"end\":\"closed\",\"bytes_sent\":7,\
+                      \"bytes_received\":5,\"duration_us\":1234567}";
+        let start = format!("{{\"time\":\"now\",\"client\":\"{unix}\",");
+        assert_eq!(String::from_utf8(json).unwrap(), format!("{start}{object}"));
     }
 }

@@ -7,16 +7,15 @@ use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use forebay_conf::{LogSender, LogService};
 use rustix::net::{RecvFlags, recv};
 
-use super::lost::LostAt;
+use super::LostAt;
 use super::message::{LineKind, Messages};
 
 /// Maximum number of bytes that wait for a service.

@@ -10,14 +10,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use forebay_conf::{self as conf, Level};
+use forebay_conf as conf;
+use forebay_conf::Level;
 
-use super::lost::LostAt;
 use super::message::LineKind;
 use super::pattern::append_json_text;
 use super::service::Service;
 use super::target::{self, FileTarget, ServiceHandle, Target};
-use super::{AccessLog, ErrorLog, LogQueue, Message, Queued, Reopener, Style};
+use super::{AccessLog, ErrorLog, LogQueue, LostAt, Message, Queued, Reopener, Style};
 use crate::log_file::Owner;
 use crate::log_opener::Opener;
 use crate::log_rotation::compress;
@@ -361,7 +361,7 @@ impl Troubles {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::connection::{ConnectionEnd, ConnectionEntry};
+    use crate::log::access::{ConnectionEnd, ConnectionEntry};
 
     #[test]
     fn a_line_has_time_level_and_message_in_text_and_in_json() {

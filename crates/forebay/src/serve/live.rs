@@ -15,7 +15,7 @@ use forebay_gateway::expect::{self, Outcome};
 use forebay_gateway::{Difference, Origins, Overrides, SiteTls, Starts};
 use forebay_net::handover::launcher::RootAccess;
 use forebay_net::log::ErrorLog;
-use forebay_net::sys::heap::trim;
+use forebay_net::sys::trim_heap;
 use forebay_server::{Reload, ReloadRequest, Reloads};
 use tokio::sync::mpsc::{self, UnboundedSender};
 
@@ -295,7 +295,7 @@ impl Live {
             // Two configurations were in memory at once, which with 10,000 sites are hundreds of
             // megabytes each. The allocator would keep the freed half.
             drop((old, new));
-            trim();
+            trim_heap();
         });
         let mut others = lock(&self.retiring);
         others.retain(|thread| !thread.is_finished());
