@@ -1,16 +1,15 @@
 //! Servlet containers (Tomcat) over AJP 1.3: distributes requests among them over kept connections,
 //! and streams the replies back.
 //!
-//! `head` encodes a request's head, `upload` divides its body into packets, `reply` reads the
-//! answer.
+//! `request` encodes a request's head and divides its body into packets, `reply` reads the answer.
 
-mod head;
 mod reply;
-mod upload;
+mod request;
 
 use std::rc::Rc;
 
-use forebay_conf::{self as conf, Activation, Ping};
+use forebay_conf as conf;
+use forebay_conf::{Activation, Ping};
 use forebay_net::fault::{Fault, Retry, Side};
 use forebay_net::free_list::FreeList;
 use forebay_net::head::Request;
@@ -20,15 +19,15 @@ use forebay_net::timing::Step;
 use forebay_server::exchange::{Exchange, Origin, OriginFuture};
 use forebay_wire::ajp13;
 use forebay_wire::http1::RequestFraming;
+use request::{Packets, activation_of, append_head_for};
 
 use crate::sticky::Sticky;
 use crate::upstream::{
     Attempt, Backend, BackendConnection, BodyAtHand, Carrier, ConnectionOrigin, Upstream,
 };
-pub use head::append_head;
-use head::{activation_of, append_head_for};
 use reply::{Buffers, Disposition, INBOX, Session};
-use upload::Packets;
+
+pub use request::append_head;
 
 /// Origin of a route to servlet containers. Each thread has one.
 pub struct Ajp {

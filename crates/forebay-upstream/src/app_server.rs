@@ -13,7 +13,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::pin::pin;
 use std::rc::Rc;
 
-use forebay_conf::{self as conf, ServerProtocol};
+use forebay_conf as conf;
+use forebay_conf::ServerProtocol;
 use forebay_net::fault::Fault;
 use forebay_net::head::Request;
 use forebay_net::socket::Socket;
@@ -24,9 +25,8 @@ use forebay_server::spool::Spooled;
 use forebay_wire::cgi::{self, Sink};
 use forebay_wire::{scgi, uwsgi};
 
-use crate::mount;
+use crate::mount::{self, request_data, with_params};
 use crate::output::Output;
-use crate::params::{request_data, with_params};
 use crate::reply_pump::ReplyPump;
 use crate::script_reply::OutputLimit;
 use crate::upstream::{

@@ -1,8 +1,7 @@
 //! FastCGI responders that have their own listener, such as php-fpm.
 //!
 //! `script` finds the script and its parameters. This module sends a request over an unshared
-//! connection. `shared` sends a request over a connection of `mux_connection`, which several
-//! requests share. `mux_pool` holds the shared connections of a thread.
+//! connection, or over a connection of `mux_connection`, which several requests share. `mux_pool` holds the shared connections of a thread.
 //!
 //! If a client disconnects, Forebay closes the unshared connection to the application, because the
 //! application may still answer an aborted request.
@@ -20,9 +19,11 @@
 mod mux_connection;
 mod mux_pool;
 mod script;
-mod shared;
-mod stderr;
 
+pub use forebay_wire::fastcgi::FAREWELL;
+pub use script::{FoundScripts, Script, below_prefix, script_end};
+
+use std::cell::{Cell, RefCell};
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -30,20 +31,14 @@ use std::time::Duration;
 use forebay_conf as conf;
 use forebay_net::fault::{Fault, Retry};
 use forebay_net::head::Request;
+use forebay_net::log::ErrorLog;
 use forebay_net::socket::Socket;
 use forebay_net::thread::Thread;
 use forebay_net::timing::Step;
+use forebay_process::{OutputLines, Severity};
 use forebay_server::exchange::{Exchange, Origin, OriginFuture};
 use forebay_server::spool::Spooled;
 use forebay_wire::fastcgi::{self, Decoder, ProtocolStatus, RecordEvent};
-
-use mux_connection::RequestStream;
-use mux_pool::MuxPool;
-use shared::Shared;
-use stderr::Stderr;
-
-pub use forebay_wire::fastcgi::FAREWELL;
-pub use script::{FoundScripts, Script, below_prefix, script_end};
 
 use crate::output::Output;
 use crate::reply_pump::ReplyPump;
@@ -52,6 +47,8 @@ use crate::upstream::{
     Attempt, Backend, BackendConnection, BodyAtHand, BodyEncoder, Carrier, ConnectionOrigin,
     Source, ToBackend, Upstream, send_and_read, upload,
 };
+use mux_connection::{RequestStream, StreamEvent};
+use mux_pool::MuxPool;
 
 /// Number of the only request on an unshared connection.
 const ID: u16 = 1;
@@ -373,4 +370,158 @@ fn check_end(name: &str, status: ProtocolStatus, is_empty: bool) -> Result<(), F
     };
     let retry = if is_empty { retry } else { Retry::No };
     Err(Fault::backend(code, format!("{name} {what}")).retry(retry))
+}
+
+// Sends one request over a shared connection, and sends its reply to the client.
+
+/// One request over a shared connection.
+struct Shared<'a> {
+    origin: &'a Fastcgi,
+    source: &'a ConnectionSource<'a>,
+    stream: &'a RequestStream,
+    /// True if the whole request was sent.
+    is_sent: Cell<bool>,
+}
+
+impl<'a> Shared<'a> {
+    /// Creates a request to `origin` on `stream`.
+    pub fn new(
+        origin: &'a Fastcgi,
+        source: &'a ConnectionSource<'a>,
+        stream: &'a RequestStream,
+    ) -> Self {
+        Self { origin, source, stream, is_sent: Cell::new(false) }
+    }
+
+    /// Sends the request, and sends its reply to the client. `head` contains the whole request,
+    /// except a body that is in a file.
+    pub async fn run(
+        &self,
+        exchange: &mut Exchange,
+        head: Vec<u8>,
+        body: &Spooled,
+    ) -> Result<(), Fault> {
+        let upload = pin!(self.send(head, body));
+        send_and_read(upload, pin!(self.read_reply(exchange))).await.map(drop)
+    }
+
+    async fn send(&self, head: Vec<u8>, body: &Spooled) -> Result<(), Fault> {
+        self.stream.send(head).await?;
+        if matches!(body, Spooled::File(..)) {
+            let encoder = BodyEncoder::Stdin(self.stream.id());
+            upload(self.stream, encoder, Source::spooled(body)).await?;
+        }
+        self.is_sent.set(true);
+        Ok(())
+    }
+
+    /// Sends the application's output to the client until the request ends. A fault after the first
+    /// output does not allow a retry.
+    async fn read_reply(&self, exchange: &mut Exchange) -> Result<(), Fault> {
+        let (origin, name) = (self.origin, self.source.backend.name());
+        let limit = OutputLimit::new(origin.settings.max_output, Fault::backend, &origin.thread);
+        let limit = limit.strict(self.source.backend.is_strict());
+        let output = Output::Parsed(ScriptReply::new(limit));
+        let mut pump = ReplyPump::new(output, &mut exchange.reply);
+        let mut inbox = Vec::new();
+        loop {
+            inbox.clear();
+            let limit = pump.silence(self.source.backend);
+            match pump.next(async || self.next(&mut inbox, limit).await).await? {
+                Ok(StreamEvent::Output) => pump.feed(&inbox).await?,
+                Ok(StreamEvent::End(status)) => {
+                    self.learn(status);
+                    check_end(name, status, pump.output().is_empty())?;
+                    return pump.finish().await;
+                }
+                Err(fault) if pump.output().is_empty() => return Err(fault),
+                Err(fault) => return Err(fault.retry(Retry::No)),
+            }
+        }
+    }
+
+    /// Returns the next part of the reply. The reply timeout applies only after the whole request
+    /// was sent.
+    async fn next(&self, inbox: &mut Vec<u8>, limit: Duration) -> Result<StreamEvent, Fault> {
+        loop {
+            match tokio::time::timeout(limit, self.stream.next(inbox)).await {
+                Ok(event) => return event,
+                Err(_) if !self.is_sent.get() => {}
+                Err(_) => {
+                    let name = self.source.backend.name();
+                    return Err(Fault::backend(504, format!("{name} sent nothing for {limit:?}")));
+                }
+            }
+        }
+    }
+
+    /// If the application has refused the request, stops multiplexing or lowers the limit of the
+    /// connection.
+    fn learn(&self, status: ProtocolStatus) {
+        match (status, self.source.pool) {
+            (ProtocolStatus::CantMultiplex, Some(pool)) => {
+                let name = self.source.backend.name();
+                self.origin.thread.errors.warn(&format!("{name} refuses to multiplex requests"));
+                pool.give_up();
+            }
+            (ProtocolStatus::Overloaded, _) => self.stream.lower_limit(),
+            _ => {}
+        }
+    }
+}
+
+// Error stream of one request: its lines go to the log, escaped and limited.
+
+/// Bytes of error output to log per request.
+const LOGGED: usize = 64 * 1024;
+
+/// Error stream of one request. Dropping it logs an unfinished last line.
+struct Stderr {
+    /// Bytes that may still be logged.
+    left: Cell<usize>,
+    /// The unfinished line, the log, and the application's name, which precedes each line.
+    lines: RefCell<Option<(OutputLines, ErrorLog, String)>>,
+}
+
+impl Default for Stderr {
+    fn default() -> Self {
+        Self { left: Cell::new(LOGGED), lines: RefCell::default() }
+    }
+}
+
+impl Stderr {
+    /// Logs output of the application `name`. A line may arrive in any number of pieces. After
+    /// `LOGGED` bytes, logs that further output is not logged.
+    pub fn log(&self, thread: &Thread, name: &str, text: &[u8]) {
+        let left = self.left.get();
+        if left == 0 {
+            return;
+        }
+        let text = &text[..text.len().min(left)];
+        self.left.set(left - text.len());
+        let mut lines = self.lines.borrow_mut();
+        let begin = || (OutputLines::default(), thread.errors.clone(), name.to_owned());
+        let (lines, errors, name) = lines.get_or_insert_with(begin);
+        lines.push(text, |line| log_line(errors, name, line));
+        if self.left.get() == 0 {
+            lines.end(|line| log_line(errors, name, line));
+            errors.warn(&format!("{name}: further error output is not logged"));
+        }
+    }
+}
+
+/// Logs a line. Ignores empty lines, because some applications end each record with one.
+fn log_line(errors: &ErrorLog, name: &str, line: &str) {
+    if !line.is_empty() {
+        let (level, line) = Severity::of_line(line);
+        errors.output(level, &format!("{name}: {line}"));
+    }
+}
+
+impl Drop for Stderr {
+    fn drop(&mut self) {
+        if let Some((lines, errors, name)) = self.lines.get_mut() {
+            lines.end(|line| log_line(errors, name, line));
+        }
+    }
 }

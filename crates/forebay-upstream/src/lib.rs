@@ -2,9 +2,9 @@
 //!
 //! `upstream` selects a backend and a connection, and decides if a failed request is resent. Each
 //! protocol has an origin that carries the request over that connection: `proxy` (with `http1` and
-//! `http2`), `fastcgi`, `app_server` (SCGI and uwsgi) and `ajp`. `script`, `mount` and `params`
-//! compute the variables of a CGI-like application. `output`, `script_reply`, `nph` and
-//! `reply_pump` send the application's output to the client.
+//! `http2`), `fastcgi`, `app_server` (SCGI and uwsgi) and `ajp`. `script` and `mount` compute
+//! the variables of a CGI-like application. `output`, `script_reply` and `reply_pump` send the
+//! application's output to the client.
 #![forbid(unsafe_code)]
 
 pub mod ajp;
@@ -16,9 +16,7 @@ mod http;
 mod http1;
 pub mod http2;
 pub mod mount;
-mod nph;
 pub mod output;
-mod params;
 pub mod proxy;
 pub mod relay;
 pub mod reply_pump;
@@ -28,8 +26,8 @@ pub mod sticky;
 pub mod upgrade;
 mod upstream;
 
-pub use upstream::announce;
 pub use upstream::{
     Attempts, Backend, BackendOptions, Balancing, BodyAtHand, Checker, Crawlers, Endpoint, Group,
-    HealthCheck, IdlePools, Names, PendingConnections, Permits, Tallies, Upstream, wait_for_names,
+    HealthCheck, IdlePools, Names, PendingConnections, Permits, Tallies, Upstream,
+    append_proxy_header, wait_for_names,
 };

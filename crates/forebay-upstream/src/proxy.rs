@@ -1,6 +1,6 @@
 //! HTTP backends: distributes requests among them and streams the replies back.
 //!
-//! This module selects the version. `http1/stream.rs` carries a request over HTTP/1.1, and
+//! This module selects the version. `http1.rs` carries a request over HTTP/1.1, and
 //! `http2/request.rs` over a stream of HTTP/2. `http` has the parts that both use.
 
 use std::rc::Rc;
@@ -15,17 +15,17 @@ use forebay_server::exchange::{Exchange, Origin, OriginFuture};
 use forebay_server::tunnel::Tunnel;
 use forebay_wire::http1::RequestFraming;
 
-use crate::http::attempt::{ProxyAttempt, ProxySettings};
 use crate::http::prefix::{self, BackendView};
 use crate::http::rewrite::Rewrite;
-pub use crate::http::scope_line::ScopeLine;
-pub use crate::http::variables::Variables;
-use crate::http1::{self, stream::Disposition};
+use crate::http::{ProxyAttempt, ProxySettings};
+use crate::http1::{self, Disposition};
 use crate::http2::request::RequestHead;
 use crate::http2::{AssignedStream, Http2Pool, Http2Pools};
 use crate::sticky::Sticky;
 use crate::upgrade;
 use crate::upstream::{self, BodyAtHand, Carrier, ConnectionOrigin, Upstream};
+
+pub use crate::http::host_head::{ScopeLine, Variables};
 
 /// Idle limit of an HTTP/2 connection.
 // Tomcat closes an idle connection after 20 s, and Jetty after 30 s. A longer limit is safe,
@@ -237,7 +237,7 @@ pub fn append_http2_head(out: &mut Vec<u8>, request: &Request, plan: &conf::Prox
 /// Appends the head that backend number `index` would receive over HTTP/1.1.
 pub fn append_head(out: &mut Vec<u8>, request: &Request, plan: &conf::Proxy, index: usize) {
     let is_upgrade = upgrade::is_requested(request);
-    http1::head::append_head(out, request, view_of(plan, index), is_upgrade);
+    http1::append_head(out, request, view_of(plan, index), is_upgrade);
 }
 
 /// How backend number `index` would see the resources that clients name.

@@ -7,7 +7,8 @@ use forebay_server::relay::{
     Connecting, DatagramBackend, RelayBackend, RelayBackends, RelayClient,
 };
 
-use crate::upstream::{Upstream, announce, stable_hash};
+use super::upstream;
+use crate::upstream::{Upstream, stable_hash};
 
 /// A thread's connections to the backends of one stream.
 pub struct RelayUpstream {
@@ -42,7 +43,12 @@ impl RelayBackends for RelayUpstream {
         Box::pin(async move {
             let mut greeting = Vec::new();
             if let Some(version) = self.send_proxy {
-                announce::append_client(&mut greeting, version, client.address, client.server);
+                upstream::append_proxy_header(
+                    &mut greeting,
+                    version,
+                    client.address,
+                    client.server,
+                );
             }
             let opened = self.upstream.open(self.key(client), &greeting).await?;
             let name = opened.backend.shared_name();

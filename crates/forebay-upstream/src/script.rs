@@ -11,8 +11,7 @@ use forebay_conf::{Matcher, PathPattern, Route};
 use forebay_net::head::Request;
 use forebay_wire::cgi;
 
-use crate::mount;
-use crate::params::request_data;
+use crate::mount::{self, request_data};
 
 /// Maximum number of remembered scripts. At this number, all scripts are forgotten.
 const REMEMBERED: usize = 10_000;

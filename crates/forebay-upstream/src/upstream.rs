@@ -3,44 +3,27 @@
 //! `group` selects the backend, and `attempts` decides if a failed request is resent. `backend`
 //! opens connections, `idle_connections` keeps them, `permits` limits them over all threads.
 //! `pending_connections` tracks new connections that may wait for a process of the backend.
-//! `announce` writes the PROXY header, `health` checks backends, `tally` counts requests. `upload`
-//! sends bodies, and `duplex` runs an upload while the reply is read. `multiplexed` manages
-//! connections that requests share. `open` opens connections for streams. `names` resolves the
-//! names of backends.
+//! `health` checks backends, `tally` counts requests. `upload` sends bodies, also while the reply is
+//! read. `multiplexed` manages connections that requests share. `names` resolves the names of
+//! backends.
 
-pub mod announce;
 mod attempts;
 mod backend;
 mod crawlers;
-mod duplex;
 mod group;
 mod health;
 mod idle_connections;
 mod multiplexed;
 mod names;
-mod open;
 mod pending_connections;
 mod permits;
 mod tally;
 mod upload;
 
-use std::cell::Cell;
-use std::rc::Rc;
-use std::sync::Arc;
-
-use forebay_conf::Template;
-use forebay_net::fault::{Fault, Retry, Side};
-use forebay_net::head::Request;
-use forebay_net::limit::Limit;
-use forebay_net::template::Escape;
-use forebay_net::thread::Thread;
-use forebay_server::exchange::Exchange;
-
-use attempts::is_at_hand;
 pub use attempts::{Attempts, BodyAtHand};
 pub use backend::{Backend, BackendConnection, BackendOptions};
 pub use crawlers::Crawlers;
-pub use duplex::send_and_read;
+pub(crate) use group::stable_hash;
 pub use group::{Balancing, Group};
 pub use health::{Checker, HealthCheck};
 pub use idle_connections::IdlePools;
@@ -49,9 +32,26 @@ pub use names::{Endpoint, Name, Names, wait_for_names};
 pub use pending_connections::PendingConnections;
 pub use permits::Permits;
 pub use tally::Tallies;
-pub use upload::{BodyEncoder, Outlet, Source, ToBackend, upload};
+pub use upload::{BodyEncoder, Outlet, Source, ToBackend, send_and_read, upload};
 
-pub(crate) use group::stable_hash;
+use std::cell::Cell;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use forebay_conf::{ProxyHeader, Template};
+use forebay_net::fault::{Fault, Retry, Side};
+use forebay_net::head::Request;
+use forebay_net::limit::Limit;
+use forebay_net::template::Escape;
+use forebay_net::thread::Thread;
+use forebay_server::exchange::Exchange;
+use forebay_wire::ClientAddress;
+use forebay_wire::proxy_protocol::{encode_local_v1, encode_local_v2, encode_v1, encode_v2};
+use tokio::net::UdpSocket;
+
+use attempts::is_at_hand;
 use group::{Begun, Set, Turns, UnderWay, bit};
 use tally::{Active, ThreadTally};
 
@@ -295,5 +295,139 @@ impl Attempt<'_> {
     /// `status`. In this case, takes a retry from the group's budget.
     pub fn takes_retry(&self, status: u16, request: &Request) -> bool {
         self.group.takes_retry(status, request.method(), self.tried)
+    }
+}
+
+// Opens a connection to a backend for one client of a `[[stream]]`.
+
+/// A connection to a backend for one client.
+pub(crate) struct Opened<'a> {
+    /// The backend.
+    pub backend: &'a Backend,
+    /// The connection, after `greeting` was written.
+    pub connection: BackendConnection,
+    /// Counts the client as active.
+    pub in_flight: InFlight,
+}
+
+impl Upstream {
+    /// Opens a connection to the backend that the group selects, and writes `greeting`. After a
+    /// failure of a backend, tries the other backends, because no byte of the client was sent yet.
+    /// `key`, if given, is a hash that selects the backend.
+    pub(crate) async fn open(
+        &self,
+        key: Option<u64>,
+        greeting: &[u8],
+    ) -> Result<Opened<'_>, Fault> {
+        let (mut tried, mut last) = (0, None);
+        while let Some(index) = self.group.pick((None, key), tried, &self.turns) {
+            tried |= bit(index);
+            let in_flight =
+                InFlight { _under_way: self.group.enter(index), _active: self.tally.begin(index) };
+            let (backend, group) = (&self.backends[index], &*self.group);
+            let begun = Cell::new(group.begin_timing());
+            let attempt = Attempt { backend, number: index as u8, tried, group, begun };
+            match greet(attempt.backend, greeting).await {
+                Ok(connection) => {
+                    attempt.answered();
+                    return Ok(Opened { backend: attempt.backend, connection, in_flight });
+                }
+                Err(fault) if fault.side != Side::Backend => return Err(fault),
+                Err(fault) => {
+                    self.count(&attempt, &fault);
+                    last = Some(fault);
+                }
+            }
+        }
+        Err(last.unwrap_or_else(|| Fault::us(500, "a stream without backends")))
+    }
+}
+
+impl Upstream {
+    /// Opens a UDP socket to the backend that the group selects. After a failure of a backend,
+    /// tries the other backends. Also returns the backend's number, and a guard that counts the
+    /// client as active.
+    pub(crate) async fn open_datagrams(
+        &self,
+        key: Option<u64>,
+    ) -> Result<(UdpSocket, usize, InFlight), Fault> {
+        let (mut tried, mut last) = (0, None);
+        while let Some(index) = self.group.pick((None, key), tried, &self.turns) {
+            tried |= bit(index);
+            let in_flight =
+                InFlight { _under_way: self.group.enter(index), _active: self.tally.begin(index) };
+            match self.backends[index].open_datagrams().await {
+                Ok(socket) => return Ok((socket, index, in_flight)),
+                Err(fault) if fault.side != Side::Backend => return Err(fault),
+                Err(fault) => {
+                    self.count_datagrams(index, &fault);
+                    last = Some(fault);
+                }
+            }
+        }
+        Err(last.unwrap_or_else(|| Fault::us(500, "a stream without backends")))
+    }
+
+    /// Returns the name of a backend for the log.
+    pub(crate) fn shared_name(&self, index: usize) -> Rc<str> {
+        self.backends[index].shared_name()
+    }
+
+    /// Records that a backend has sent a datagram: it is up.
+    pub(crate) fn datagrams_answered(&self, index: usize) {
+        self.group.succeeded(index);
+    }
+
+    /// Counts a failure of a backend over UDP.
+    pub(crate) fn datagrams_failed(&self, index: usize, error: &io::Error) {
+        self.count_datagrams(index, &self.backends[index].refused_datagrams(error));
+    }
+
+    fn count_datagrams(&self, index: usize, fault: &Fault) {
+        let (backend, group) = (&self.backends[index], &*self.group);
+        let begun = Cell::new(None);
+        let attempt = Attempt { backend, number: index as u8, tried: 0, group, begun };
+        self.count(&attempt, fault);
+    }
+}
+
+async fn greet(backend: &Backend, greeting: &[u8]) -> Result<BackendConnection, Fault> {
+    let connection = backend.connect(true).await?;
+    // In some protocols, the backend sends nothing first. So do not measure the wait for its first
+    // byte.
+    connection.forget_wait();
+    if !greeting.is_empty() {
+        let written = connection.socket.write_all(greeting).await;
+        written.map_err(|error| backend.lost(&error))?;
+    }
+    Ok(connection)
+}
+
+// The PROXY header before the first request of a connection. The header applies to the whole
+// connection. So a route that sends PROXY headers never reuses a connection for another client.
+//
+// One write sends the header and the request's head. The header of a health check names no client
+// (`LOCAL`, or `UNKNOWN` in version 1).
+
+/// Appends the header with the client's address and the server's address on the client's
+/// connection. For a client without an IP address, appends the header of [`append_local_proxy_header`].
+pub fn append_proxy_header(
+    out: &mut Vec<u8>,
+    version: ProxyHeader,
+    client: ClientAddress,
+    server: SocketAddr,
+) {
+    let ClientAddress::Ip(client) = client else { return append_local_proxy_header(out, version) };
+    match version {
+        ProxyHeader::V1 => encode_v1(out, client, server),
+        ProxyHeader::V2 => encode_v2(out, client, server),
+    }
+}
+
+/// Appends the header of a connection that Forebay opens for itself.
+fn append_local_proxy_header(out: &mut Vec<u8>, version: ProxyHeader) {
+    match version {
+        ProxyHeader::V1 => encode_local_v1(out),
+        ProxyHeader::V2 => encode_local_v2(out),
     }
 }

@@ -24,7 +24,7 @@ use forebay_origin::scripts::cgi::{PASSED, no_script, obstacle};
 use forebay_origin::scripts::interpreter::{Languages, first_line};
 use forebay_origin::scripts::warm::Runner;
 use forebay_upstream::ajp::append_head as append_packet;
-use forebay_upstream::announce;
+use forebay_upstream::append_proxy_header;
 use forebay_upstream::mount::Mount;
 use forebay_upstream::proxy::{append_head, append_http2_head, append_scoped_head};
 use forebay_upstream::script::{Script, Scripts, exact_paths, scripts_of};
@@ -409,7 +409,7 @@ fn proxy(settings: &Proxy, request: &Request, text: &mut Explanation) {
     servers("proxy", &settings.upstream, " or ", text);
     if settings.upstream.send_proxy.is_some() {
         let mut line = Vec::new();
-        announce::append_client(&mut line, ProxyHeader::V1, request.client, request.server);
+        append_proxy_header(&mut line, ProxyHeader::V1, request.client, request.server);
         text.item("announced", line.trim_ascii_end());
     }
     if settings.upstream.strict {

@@ -13,7 +13,7 @@ use forebay_server::reply::{Length, Reply, is_live_type};
 use forebay_wire::ajp13::{AjpError, MOST_PACKET, PacketEvent, ReplyDecoder, ReplyHead};
 use forebay_wire::http1::{KnownField, list_has};
 
-use super::upload::{BodyDemand, Packets};
+use super::request::{BodyDemand, Packets};
 use crate::reply_pump::FramedPump;
 use crate::script_reply::head_fault;
 use crate::sticky::Sticky;

@@ -23,8 +23,7 @@ use forebay_wire::fastcgi::{self, Decoder, ProtocolStatus, RecordEvent};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::stderr::Stderr;
-use super::{FASTCGI_IDLE, INBOX};
+use super::{FASTCGI_IDLE, INBOX, Stderr};
 use crate::upstream::{BackendConnection, Outlet, SharedConnection};
 
 /// Interval at which a connection checks if it has been idle for too long.

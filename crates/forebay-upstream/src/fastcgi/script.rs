@@ -12,8 +12,7 @@ use forebay_net::head::Request;
 use forebay_wire::cgi::{self, Sink};
 use forebay_wire::http1::KnownField;
 
-use crate::mount;
-use crate::params::{request_data, with_params};
+use crate::mount::{self, request_data, with_params};
 
 /// A script file, with its script name and path info. These parts are the same as in nginx.
 pub struct Script {

@@ -1,13 +1,15 @@
 //! One request and its reply as a stream.
 
 use std::future::poll_fn;
+use std::io::{self, ErrorKind};
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use forebay_net::deadline::NEVER;
 use forebay_net::fault::{Fault, Retry};
 use forebay_net::limit::Limit;
+use forebay_server::tunnel::Duplex;
 use forebay_wire::fields::{self, FieldRef};
 use forebay_wire::http2::{Cause, ErrorCode, Head, RequestPseudo, SendError};
 
@@ -125,7 +127,7 @@ impl Stream {
 
     /// Sends as much data as the windows and the output buffer allow now. Returns the number of
     /// bytes sent.
-    pub(super) fn try_send(&self, data: &[u8], ends: bool) -> Result<usize, SendError> {
+    fn try_send(&self, data: &[u8], ends: bool) -> Result<usize, SendError> {
         let id = self.state.id.get();
         let sent =
             self.connection.codec.borrow_mut().send_data(id, data, ends, Http2Connection::now());
@@ -171,7 +173,7 @@ impl Stream {
 
     /// Replaces the contents of `buffer` with the received data, and lets the backend send as many
     /// further bytes. Returns false, and does nothing, if there is no data.
-    pub(super) fn take_data(&self, buffer: &mut Vec<u8>) -> bool {
+    fn take_data(&self, buffer: &mut Vec<u8>) -> bool {
         let mut data = self.state.data.borrow_mut();
         if data.is_empty() {
             return false;
@@ -213,7 +215,7 @@ impl Stream {
 
     /// Completes with true when a part of the reply has arrived. Completes with false when the time
     /// limit has passed.
-    pub(super) fn poll_ready(&self, context: &std::task::Context<'_>) -> Poll<bool> {
+    fn poll_ready(&self, context: &std::task::Context<'_>) -> Poll<bool> {
         let state = &self.state;
         let has_come = !state.interim.borrow().is_empty()
             || state.head.borrow().is_some()
@@ -291,5 +293,78 @@ impl Drop for Stream {
         } else {
             self.connection.forget(&self.state);
         }
+    }
+}
+
+// An extended CONNECT stream (RFC 8441) as the backend's end of a tunnel.
+
+/// A stream that carries bytes in both directions.
+pub struct StreamTunnel(pub Stream);
+
+impl StreamTunnel {
+    fn lost(&self) -> io::Error {
+        io::Error::new(ErrorKind::ConnectionReset, "the backend reset the tunnel")
+    }
+}
+
+impl Duplex for StreamTunnel {
+    /// Sets the maximum time for which the backend may keep the stream's window closed. The
+    /// connection's task checks this limit at each tick (100 ms).
+    fn begin_tunnel(&self, pause: Duration) {
+        self.0.state().waits.tunnel_idle.set(Some(pause));
+    }
+
+    fn limit_read(&self, after: Duration) {
+        let deadlines = &self.0.connection().thread.deadlines;
+        self.0.state().waits.read_due.set(deadlines.due(after));
+    }
+
+    fn is_expired(&self) -> bool {
+        self.0.state().waits.is_expired.get()
+    }
+
+    fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_ready(context).map(|_| Ok(()))
+    }
+
+    fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        let mut data = Vec::new();
+        if self.0.take_data(&mut data) {
+            buffer.extend_from_slice(&data);
+            return Ok(data.len());
+        }
+        match self.0.state().end.get() {
+            _ if self.is_expired() => Ok(0),
+            None => Err(ErrorKind::WouldBlock.into()),
+            Some(StreamEnd::Whole) => Ok(0),
+            Some(_) => Err(self.lost()),
+        }
+    }
+
+    fn poll_write(&self, data: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let state = self.0.state();
+        loop {
+            match self.0.try_send(data, false) {
+                Ok(0) => {}
+                Ok(taken) => return Poll::Ready(Ok(taken)),
+                Err(_) => return Poll::Ready(Err(self.lost())),
+            }
+            if !state.waits.has_room.take() {
+                state.waits.writer.set(Some(context.waker().clone()));
+                return Poll::Pending;
+            }
+        }
+    }
+
+    fn finish_writing(&self) {
+        // Ignore an error, which means that the stream has ended. The next read from the stream
+        // reports this end.
+        let _ = self.0.try_send(b"", true);
+    }
+
+    fn reset(&self) {
+        let (connection, id) = (self.0.connection(), self.0.state().id.get());
+        connection.codec.borrow_mut().reset(id, ErrorCode::CANCEL, Http2Connection::now());
+        connection.wake();
     }
 }

@@ -13,9 +13,6 @@
 
 mod balancing;
 mod budget;
-mod reply_time;
-mod slow_start;
-mod turns;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,13 +22,10 @@ use std::time::Duration;
 use forebay_conf as conf;
 use tokio::time::Instant;
 
-use balancing::score;
-pub use balancing::{Balancing, Rank, stable_hash};
+use balancing::{ReplyTime, SlowStart, score};
 use budget::Retries;
-pub use reply_time::Begun;
-use reply_time::ReplyTime;
-use slow_start::SlowStart;
-pub use turns::Turns;
+
+pub use balancing::{Balancing, Begun, Rank, Turns, stable_hash};
 
 /// Set of a group's backends, one bit each.
 pub type Set = u64;

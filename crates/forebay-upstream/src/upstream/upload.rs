@@ -1,6 +1,7 @@
 //! Sends a request's body to a backend in pieces, framed for the protocol.
 
 use std::io::IoSlice;
+use std::pin::Pin;
 
 use forebay_net::fault::Fault;
 use forebay_net::socket::Socket;
@@ -160,5 +161,28 @@ impl Outlet for ToBackend<'_> {
 
     fn start_reply_limit(&self) {
         self.socket.limit_read(self.backend.reply_timeout());
+    }
+}
+
+// Sends a request while its reply is read.
+
+/// Runs `upload`, which sends a request, and `download`, which reads the reply, until the reply has
+/// ended. Returns the result of `download` if `upload` has ended successfully. Returns `None` if
+/// the reply is complete, but `upload` has failed or has not ended. Fails if `download` fails. If
+/// both fail, returns the error of `upload`.
+pub async fn send_and_read<T>(
+    mut upload: Pin<&mut impl Future<Output = Result<(), Fault>>>,
+    mut download: Pin<&mut impl Future<Output = Result<T, Fault>>>,
+) -> Result<Option<T>, Fault> {
+    // Send and read at the same time. An application may stop reading until Forebay reads its
+    // output. An application may also answer without reading the whole request.
+    tokio::select! {
+        biased;
+        sent = &mut upload => match (sent, download.await) {
+            (Ok(()), outcome) => outcome.map(Some),
+            (Err(_), Ok(_)) => Ok(None),
+            (Err(fault), Err(_)) => Err(fault),
+        },
+        outcome = &mut download => outcome.map(|_| None),
     }
 }
