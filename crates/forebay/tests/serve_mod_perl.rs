@@ -254,6 +254,52 @@ fn imported_applications_of_debian_answer_as_under_apache() {
     }
 }
 
+/// LemonLDAP::NG's handler before a whole site, with the configuration of its files for Apache, which
+/// Forebay imports. The test makes the sessions that a portal would make.
+#[test]
+fn single_sign_on_guards_a_whole_site_as_under_apache() {
+    if !peer::has(&["liblemonldap-ng-handler-perl"]) {
+        return;
+    }
+    let (conf, rows) = (include_str!("mod_perl/sso.conf"), include_str!("mod_perl/sso.txt"));
+    let forebay = imported(conf);
+    let ours = answers(&forebay.address.into(), rows);
+    let log = forebay.output();
+    forebay.stop();
+    let Some(apache) = apache(conf) else { return };
+    let theirs = answers(apache.address(), rows);
+    for (row, (ours, theirs)) in iter::zip(rows.lines(), iter::zip(&ours, &theirs)) {
+        assert_eq!(ours, theirs, "{row}\n{log}");
+        assert!(!ours.contains("secret") || row.contains("=0123456789"), "{row}: {ours}");
+    }
+    for text in ["secret page", "user rtyler Auth-User=rtyler X-Group=rtyler@example.org"] {
+        assert!(ours.iter().any(|answer| answer.contains(text)), "{text}: {ours:#?}");
+    }
+}
+
+/// Writes the configuration and the sessions of LemonLDAP::NG.
+fn prepare_sessions(folder: &Folder) {
+    let dir = folder.path().to_str().unwrap();
+    for (name, text) in [
+        ("lemonldap-ng.ini", include_str!("mod_perl/sso/lemonldap-ng.ini")),
+        ("lmConf-1.json", include_str!("mod_perl/sso/lmConf-1.json")),
+    ] {
+        folder.write(&format!("sso/{name}"), in_directory(text, dir));
+    }
+    let sessions = folder.path().join("data/sessions");
+    fs::create_dir(&sessions).unwrap();
+    fs::set_permissions(&sessions, fs::Permissions::from_mode(0o777)).unwrap();
+    for (id, user) in [("0123456789abcdef", "dwho"), ("abcdefabcdefabcd", "rtyler")] {
+        let session = format!(
+            "{{\"_session_id\":\"{id}{id}\",\"_session_kind\":\"SSO\",\"_utime\":{},\"uid\":\"{user}\",\
+             \"_whatToTrace\":\"{user}\",\"mail\":\"{user}@example.org\"}}",
+            std::time::UNIX_EPOCH.elapsed().unwrap().as_secs()
+        );
+        let file = folder.write(&format!("data/sessions/{id}{id}"), session);
+        fs::set_permissions(file, fs::Permissions::from_mode(0o666)).unwrap();
+    }
+}
+
 /// PerlAddAuthzProvider and PerlAddAuthnProvider, from an imported configuration. Who may is never
 /// more than under Apache.
 #[test]
@@ -380,6 +426,7 @@ fn imported(conf: &str) -> Forebay {
 fn serve_imported(conf: &str) -> (Forebay, String) {
     let folder = Folder::new();
     copy_files(&folder);
+    prepare_sessions(&folder);
     let dir = folder.path().to_str().unwrap().to_owned();
     let listen = "127.0.0.1:8080";
     let conf = format!("Listen {listen}\nServerName localhost\n{}", in_directory(conf, &dir));
@@ -639,6 +686,7 @@ fn in_directory(conf: &str, dir: &str) -> String {
 fn apache(conf: &str) -> Option<Peer> {
     let folder = Folder::new();
     copy_files(&folder);
+    prepare_sessions(&folder);
     let dir = folder.path().to_str().unwrap().to_owned();
     let conf = in_directory(conf, &dir);
     let modules = [

@@ -104,8 +104,13 @@ fn password_handlers<'a>(layers: &[&'a [Directive]]) -> Vec<(&'a str, &'a str)> 
 
 /// Handlers that decide about requests which something else than an application of kind `mod-perl`
 /// answers.
-const DECIDING: [&str; 4] =
-    ["PerlHeaderParserHandler", "PerlAccessHandler", "PerlAuthenHandler", "PerlAuthzHandler"];
+const DECIDING: [&str; 5] = [
+    "PerlInitHandler",
+    "PerlHeaderParserHandler",
+    "PerlAccessHandler",
+    "PerlAuthenHandler",
+    "PerlAuthzHandler",
+];
 
 /// Handlers that such requests would get, too, but that `perl_gate` does not call.
 const UNCALLED: [&str; 6] = [
@@ -117,21 +122,21 @@ const UNCALLED: [&str; 6] = [
     "PerlOutputFilterHandler",
 ];
 
-/// Returns the first line of a section that lets handlers decide. `inner` are the layers without
-/// those of the server.
-pub fn deciding<'a>(
-    layers: &[&'a [Directive]],
-    inner: &[&'a [Directive]],
-) -> Option<&'a Directive> {
-    inner
-        .iter()
-        .copied()
-        .flatten()
-        .find(|line| DECIDING.iter().any(|name| line.name.eq_ignore_ascii_case(name)))
+/// Returns the first line that lets handlers decide.
+pub fn deciding<'a>(layers: &[&'a [Directive]]) -> Option<&'a Directive> {
+    let decides = |line: &&Directive| {
+        DECIDING.iter().any(|name| is(line, name)) && !line.args.iter().all(|name| reloads(name))
+    };
+    let of_passwords = last(layers, "AuthBasicProvider");
+    let found = layers.iter().copied().flatten().find(decides);
+    found
         .or_else(|| decided_by_provider(layers))
-        .or_else(|| {
-            last(inner, "AuthBasicProvider").filter(|_| !password_handlers(layers).is_empty())
-        })
+        .or(of_passwords.filter(|_| !password_handlers(layers).is_empty()))
+}
+
+/// Returns true for a handler that loads changed modules again, which `watch` does.
+fn reloads(handler: &str) -> bool {
+    handler.starts_with("Apache2::Reload")
 }
 
 /// Returns the application for `perl_gate`. Fails if the handlers have no translation.
@@ -297,8 +302,7 @@ fn application(
     let mut phases = Table::default();
     for (directive, key) in PHASES {
         let names = settled(layers, directive);
-        let names: Vec<String> =
-            names.into_iter().filter(|name| !name.starts_with("Apache2::Reload")).collect();
+        let names: Vec<String> = names.into_iter().filter(|name| !reloads(name)).collect();
         checked(&names)?;
         if names.is_empty() {
             continue;
@@ -583,7 +587,10 @@ pub fn is_limit(line: &Directive) -> bool {
 /// Returns the handlers of a phase: those of the innermost section that names any.
 fn handlers(layers: &[&[Directive]], phase: &str) -> Vec<String> {
     let lines = |layer: &&[Directive]| {
-        let lines = all(&[layer], phase);
+        let mut lines = all(&[layer], phase);
+        if phase == "PerlResponseHandler" {
+            lines.extend(all(&[layer], "PerlHandler"));
+        }
         (!lines.is_empty()).then(|| lines.iter().flat_map(|line| line.args.clone()).collect())
     };
     layers.iter().rev().find_map(lines).unwrap_or_default()
@@ -591,6 +598,9 @@ fn handlers(layers: &[&[Directive]], phase: &str) -> Vec<String> {
 
 fn settled(layers: &[&[Directive]], phase: &str) -> Vec<String> {
     all(layers, phase).into_iter().for_each(Directive::settle);
+    if phase == "PerlResponseHandler" {
+        all(layers, "PerlHandler").into_iter().for_each(Directive::settle);
+    }
     handlers(layers, phase)
 }
 

@@ -85,6 +85,7 @@ pub const READ: &[&str] = &[
     "ServerName",
     "SetHandler",
     "PerlResponseHandler",
+    "PerlHandler",
     "PerlPostReadRequestHandler",
     "PerlTransHandler",
     "PerlMapToStorageHandler",

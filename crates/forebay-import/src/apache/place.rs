@@ -121,8 +121,7 @@ fn answers(
         layers.splice(at..at, own.iter().map(|section| section.inside()));
     }
     let by_perl = matches!(base.content, Content::Files) && mod_perl::answers(&layers);
-    let inner = &layers[sections.levels.len()..];
-    let deciding = if by_perl { None } else { mod_perl::deciding(&layers, inner) };
+    let deciding = if by_perl { None } else { mod_perl::deciding(&layers) };
     let perl_gate = deciding.map(|line| {
         let dir = dir.as_deref().unwrap_or("/");
         (line, mod_perl::gate(cx, &layers, line, dir))
@@ -181,7 +180,6 @@ fn answers(
     // Skip the layers of the server and of the virtual host, because other functions add the notes
     // on their lines.
     let inner = &layers[sections.levels.len()..];
-    let is_inner = |d: &Directive| inner.iter().copied().flatten().any(|own| std::ptr::eq(own, d));
     let mut by_path = sections.locations.iter().filter(|s| super::sections::is_below(url, &s.path));
     // For files, `directory` translates the rewrite rules in `Directory` sections, but not in
     // `Location` sections. For other content, none of these rules have a translation.
@@ -190,10 +188,8 @@ fn answers(
         _ => inner.iter().copied().find_map(rewrites::decision),
     };
     let is_met = |d: &&Directive| scheme == "https" && is(d, "SSLRequireSSL");
-    // Handlers of the whole server also decide about what has no section.
     let is_of_app = |d: &&Directive| {
-        (by_perl || is_of_perl && is_inner(d)) && mod_perl::is_of_application(d)
-            || is_ruled_by_perl && mod_perl::is_limit(d)
+        is_of_perl && mod_perl::is_of_application(d) || is_ruled_by_perl && mod_perl::is_limit(d)
     };
     let lines = inner.iter().copied().flatten();
     let lines = lines.filter(|directive| !is_met(directive) && !is_of_app(directive));

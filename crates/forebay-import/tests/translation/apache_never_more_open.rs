@@ -518,11 +518,22 @@ fn filters_and_handlers_of_a_whole_server_close_it() {
     for (line, is_closed) in [
         ("SecRuleEngine On", true),
         ("SecRuleEngine DetectionOnly", false),
-        ("PerlAccessHandler My::Rule", true),
+        ("PerlAccessHandler \"sub handler\"", true),
+        ("PerlAccessHandler My::Rule\nPerlTransHandler My::Trans", true),
         ("LuaHookAccessChecker /x.lua check", true),
     ] {
         let toml = passing(line);
         assert_eq!(!toml.contains("proxy ="), is_closed, "{line}\n{toml}");
+    }
+    for (line, is_guarded) in [
+        ("PerlAccessHandler My::Rule", true),
+        ("PerlHeaderParserHandler My::Rule", true),
+        ("PerlInitHandler My::Rule", true),
+        ("PerlInitHandler Apache2::Reload", false),
+    ] {
+        let toml = passing(line);
+        assert!(toml.contains("proxy ="), "{line}\n{toml}");
+        assert_eq!(toml.contains("perl_gate ="), is_guarded, "{line}\n{toml}");
     }
 }
 

@@ -56,6 +56,7 @@ const LINES: &[&str] = &[
     "Listen 8081",
     "MaxKeepAliveRequests 9",
     "SetHandler perl-script\nPerlResponseHandler Own::Handler",
+    "SetHandler perl-script\nPerlHandler Own::Handler",
     "SetHandler perl-script\nPerlResponseHandler Own::Handler\nPerlPostReadRequestHandler Own::Phase",
     "SetHandler perl-script\nPerlResponseHandler Own::Handler\nPerlTransHandler Own::Phase",
     "SetHandler perl-script\nPerlResponseHandler Own::Handler\nPerlMapToStorageHandler Own::Phase",

@@ -45,6 +45,13 @@ sub groups {
     return Apache2::Const::OK;
 }
 
+sub seen {
+    my ($r) = @_;
+    $r->content_type('text/plain');
+    $r->print(join ' ', "user $ENV{REMOTE_USER}", map { "$_=" . ($r->headers_in->get($_) // 'none') } qw(Auth-User X-Group));
+    return Apache2::Const::OK;
+}
+
 sub echo {
     my ($r) = @_;
     $r->content_type('text/plain');
