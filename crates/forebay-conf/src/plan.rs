@@ -69,7 +69,7 @@ pub use relay::Relay;
 pub use reply::{
     Algorithm, Cache, CacheDisk, Compress, ContentCoding, CookieName, Cors, ErrorPages, Filters,
     Levels, Maintenance, MediaPattern, OriginPattern, Page, PageKind, Replace, ReplaceEscape,
-    ReplyField, RequestChange, RequestField, Rewrite, Ssi, Statuses,
+    ReplyChange, ReplyField, RequestChange, RequestField, Rewrite, Ssi, Statuses,
 };
 pub(crate) use reply::{has_script, is_plain};
 pub use route::{

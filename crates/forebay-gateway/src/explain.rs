@@ -15,8 +15,8 @@ mod relay;
 use std::fmt::Write;
 
 use forebay_conf::{
-    Action, AppKind, HostPattern, Inherited, Listen, Matcher, OnAbort, PathPattern, Plan, Route,
-    Satisfy, Site, TokenSource,
+    Action, AppKind, HostPattern, Inherited, Listen, Matcher, OnAbort, PathPattern, Plan,
+    ReplyChange, Route, Satisfy, Site, TokenSource,
 };
 use forebay_net::fault::Fault;
 use forebay_net::head::Request;
@@ -368,6 +368,9 @@ fn reply_fields(route: &Route, request: &Request, text: &mut Explanation) {
     let lines = route.reply_headers.iter().map(|field| {
         let mut line = format!("{}: ", field.name).into_bytes();
         request.fill(&field.value, Escape::Field, &mut line);
+        if field.change == ReplyChange::IfMissing {
+            line.extend_from_slice(b" (if the reply has none)");
+        }
         if !field.always {
             line.extend_from_slice(b" (unless the status is 400 or more)");
         }

@@ -182,7 +182,7 @@ async fn prepare_internal(
         return Err(Fault::backend(502, why));
     }
     let changed = route.rules.as_ref().map_or(Vec::new(), |rules| rules.removed());
-    let changes = FieldChanges { add: Vec::new(), remove: changed };
+    let changes = FieldChanges { remove: changed, ..FieldChanges::default() };
     let mut kept = fields;
     changes.remove_from(&mut kept, 0);
     exchange.reply.carry(&kept);
@@ -216,7 +216,7 @@ async fn send_file(
     request.path = path;
     let rules = route.rules.as_ref().map(|rules| rules.of_request(request));
     let remove = rules.as_ref().map_or(Vec::new(), |rules| rules.removed());
-    let always = FieldChanges { add: Vec::new(), remove };
+    let always = FieldChanges { remove, ..FieldChanges::default() };
     reply.set_rules(Some(Rc::new(Rules { always, ..Rules::default() })));
     reply.carry(&fields);
     sendfile.files.serve(exchange).await.map_err(|fault| {

@@ -31,7 +31,8 @@ impl Exchange {
                 // a password.
                 if sent != status && sent != 401 {
                     let remove = vec![CHALLENGE.to_owned()];
-                    FieldChanges { add: Vec::new(), remove }.remove_from(lines.to_mut(), 0);
+                    FieldChanges { remove, ..FieldChanges::default() }
+                        .remove_from(lines.to_mut(), 0);
                 }
                 self.reply.respond_page(sent, content_type(page), &lines, &body).await
             }

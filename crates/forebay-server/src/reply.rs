@@ -435,7 +435,7 @@ impl Reply {
             sendfile::strip(&mut self.out, self.fields);
         }
         if let Some(rules) = rules {
-            rules.apply(&mut self.out, self.fields, self.status);
+            rules.apply(&mut self.out, self.fields, (self.status, &self.carried));
             self.applied = Some(rules);
         }
         if let Some(place) = file {

@@ -35,6 +35,9 @@ pub struct ReplyField {
     /// Sets the field also in replies with a status of 400 or more. Default: `always` of the
     /// route.
     pub always: Option<bool>,
+    /// Sets the field only if the reply of the application or server has none of this name. For
+    /// `set_headers`. Default: false.
+    pub if_missing: Option<At<bool>>,
 }
 
 /// Literal texts to replace in the bodies of replies.

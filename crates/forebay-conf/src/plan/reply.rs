@@ -323,11 +323,22 @@ pub struct ReplyField {
     pub name: String,
     /// The value. Its text has no control characters.
     pub value: Template,
-    /// True if the field is added to the origin's fields of this name. Otherwise the field replaces
-    /// them.
-    pub is_added: bool,
+    /// What becomes of the origin's fields of this name. Default: they are replaced.
+    pub change: ReplyChange,
     /// True if the field is also set in replies with a status of 400 or more.
     pub always: bool,
+}
+
+/// How a field changes the origin's fields of the same name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReplyChange {
+    /// It replaces them.
+    #[default]
+    Set,
+    /// It is added to them.
+    Add,
+    /// It is added if there are none.
+    IfMissing,
 }
 
 /// The target of a rewrite: a path that begins with a slash, and a query.

@@ -10,10 +10,11 @@ use super::{Context, Resolution};
 use crate::error::{Problem, advice, reason};
 use crate::file::{self, At, BoolOr, TextOr};
 use crate::files;
+use crate::key::no_effect;
 use crate::key::paths::{file, path};
 use crate::key::{FromText, template};
 use crate::plan::{
-    Action, Cache, ErrorPages, Maintenance, MediaPattern, Page, PageKind, ReplyField,
+    Action, Cache, ErrorPages, Maintenance, MediaPattern, Page, PageKind, ReplyChange, ReplyField,
     RequestChange, RequestField, Scope, Statuses, Template,
 };
 
@@ -109,26 +110,37 @@ fn request_field(
 pub(super) fn reply_headers(typed: &file::Route, known: Scope<'_>) -> Resolution<Vec<ReplyField>> {
     let always = typed.always.as_ref().is_some_and(|at| at.value);
     let mut fields: Vec<ReplyField> = Vec::new();
-    for (typed, is_added) in [(&typed.set_headers, false), (&typed.add_headers, true)] {
+    for (typed, change) in
+        [(&typed.set_headers, ReplyChange::Set), (&typed.add_headers, ReplyChange::Add)]
+    {
         for (name, at) in typed {
             header_name(&at.with(name))?;
             let is_same = |field: &&ReplyField| field.name.eq_ignore_ascii_case(name);
             if let Some(same) = fields.iter().find(is_same).filter(|field| field.name != *name) {
                 return Err(twice(&same.name, name, at));
             }
-            let (values, always) = match &at.value {
-                TextOr::Text(value) => (vec![at.with(value)], always),
+            let (values, always, if_missing) = match &at.value {
+                TextOr::Text(value) => (vec![at.with(value)], always, false),
                 TextOr::Table(table) => {
                     let value = required(&table.value, &at.span, "value", "\"nosniff\"")?;
-                    (value.items(), table.always.unwrap_or(always))
+                    let if_missing = table.if_missing.as_ref().filter(|at| at.value);
+                    if let Some(at) = if_missing.filter(|_| change == ReplyChange::Add) {
+                        let help = "move the header to `set_headers`";
+                        return Err(no_effect(&at.span, "if_missing", "in `add_headers`", help));
+                    }
+                    (value.items(), table.always.unwrap_or(always), if_missing.is_some())
                 }
             };
             for (number, value) in values.into_iter().enumerate() {
                 let value = template(no_control(value.value, &value)?.trim(), &value.span, known)?;
                 // The first value replaces the origin's fields. Each further value becomes a
                 // further field.
-                let is_added = is_added || number > 0;
-                fields.push(ReplyField { name: name.clone(), value, is_added, always });
+                let change = match change {
+                    _ if if_missing => ReplyChange::IfMissing,
+                    ReplyChange::Set if number > 0 => ReplyChange::Add,
+                    change => change,
+                };
+                fields.push(ReplyField { name: name.clone(), value, change, always });
             }
         }
     }

@@ -2,8 +2,8 @@
 //! servers, which are plain text in Forebay.
 
 use forebay_conf::{
-    Action, Finding, Placeholder, Plan, RequestChange, Route, Scope, ServerProtocol, Template,
-    TemplatePart,
+    Action, Finding, Placeholder, Plan, ReplyChange, RequestChange, Route, Scope, ServerProtocol,
+    Template, TemplatePart,
 };
 
 /// Returns warnings about fixed texts that contain placeholders, and about texts with variables of
@@ -138,7 +138,8 @@ fn templates(route: &Route) -> Vec<(&'static str, &Template)> {
     all.extend(route.rewrite.iter().map(|rewrite| ("rewrite", &rewrite.to)));
     all.extend(route.fallback_to.iter().map(|rewrite| ("fallback_to", &rewrite.to)));
     for field in &route.reply_headers {
-        all.push((if field.is_added { "add_headers" } else { "set_headers" }, &field.value));
+        let is_added = field.change == ReplyChange::Add;
+        all.push((if is_added { "add_headers" } else { "set_headers" }, &field.value));
     }
     let asked = route.access.forward_auth.iter();
     let fields = route.request_headers.iter().map(|field| ("request_headers", field));

@@ -18,6 +18,30 @@ const RULES: &str = "[[site.route]]\npath = \"/*\"\nproxy = \"http://10.0.0.1:30
     remove_headers = [\"X-Powered-By\"]\n";
 
 #[test]
+fn a_field_can_be_set_only_if_it_is_missing() {
+    let rules = "[[site.route]]\npath = \"/*\"\nproxy = \"http://10.0.0.1:3000\"\n\
+        set_headers = { Cache-Control = { value = \"max-age=60\", if_missing = true }, \
+        X-Two = { value = [\"1\", \"{host}\"], if_missing = true }, \
+        X-Always = { value = \"yes\", if_missing = true, always = true } }\n";
+    in_memory(rules, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let (_, reply) = world.pass(&mut backend, get("/", ""), replying("200 OK", "")).await;
+        assert_eq!(reply.values("cache-control"), ["max-age=60"]);
+        assert_eq!(reply.values("x-two"), ["1", "www.example"]);
+        assert_eq!(reply.values("x-always"), ["yes"]);
+        let own = "cache-control: no-store\r\nX-Two: 0\r\nX-Always: own\r\n";
+        let (_, reply) = world.pass(&mut backend, get("/", ""), replying("200 OK", own)).await;
+        assert_eq!(reply.values("cache-control"), ["no-store"]);
+        assert_eq!(reply.values("x-two"), ["0"]);
+        assert_eq!(reply.values("x-always"), ["own"]);
+        let (_, reply) =
+            world.pass(&mut backend, get("/", ""), replying("404 Not Found", "")).await;
+        assert_eq!(reply.values("cache-control"), [""; 0]);
+        assert_eq!(reply.values("x-always"), ["yes"]);
+    });
+}
+
+#[test]
 fn errors_of_the_origin_stay_as_they_are_unless_always_says_otherwise() {
     in_memory(RULES, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");

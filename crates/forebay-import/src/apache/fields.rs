@@ -142,13 +142,25 @@ fn header(cx: &mut Cx<'_>, directive: &Directive, route: &mut DraftRoute) {
             let value: String =
                 value.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
             let value = literal(value.trim(), cx.keys);
-            let value = if always && cx.keys.route("always") {
-                Value::Table(Table::default().with("value", value).with("always", true))
-            } else {
-                Value::from(value)
+            let mut table = Table::default().with("value", value.clone());
+            if always && cx.keys.route("always") {
+                table.set("always", true);
+            }
+            if action == "setifempty" && cx.keys.has("ReplyField", "if_missing") {
+                table.set("if_missing", true);
+            }
+            // A further field of the same name means the same as a further value in a list.
+            let repeats = matches!(action.as_str(), "add" | "append" | "merge")
+                && cx.keys.route("add_headers");
+            let fields = route.keys.table(if repeats { "add_headers" } else { "set_headers" });
+            let value = match fields.get(name).filter(|_| repeats && table.0.len() == 1) {
+                Some(Value::Text(other)) => {
+                    Table::default().with("value", vec![other.clone(), value]).into()
+                }
+                _ if table.0.len() == 1 => Value::from(value),
+                _ => Value::Table(table),
             };
-            let repeats = action == "add" && cx.keys.route("add_headers");
-            route.keys.table(if repeats { "add_headers" } else { "set_headers" }).set(name, value);
+            fields.set(name, value);
         }
         _ => {
             let next = "write a fixed value in `set_headers`";

@@ -172,15 +172,11 @@ fn header(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: &mut L
         if name == "defer" {
             continue;
         }
-        // Two forms have no translation: `NAME TEXT OTHER` replaces a text in the field, and
-        // `?NAME` keeps an existing field.
-        if !is_name || is_ours || values.len() > 1 || typed.starts_with('?') {
-            let next = if typed.starts_with('?') {
-                "Forebay cannot set a field only if it is missing: write it in `set_headers`"
-            } else {
-                "write the field in `set_headers`"
-            };
-            cx.note(line, next);
+        let if_missing = typed.starts_with('?');
+        let has_key = cx.keys.has("ReplyField", "if_missing");
+        // `NAME TEXT OTHER` replaces a text in the field, and has no translation.
+        if !is_name || is_ours || values.len() > 1 || if_missing && !has_key {
+            cx.note(line, "write the field in `set_headers`");
             continue;
         }
         if typed.starts_with('-') {
@@ -198,7 +194,11 @@ fn header(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: &mut L
         let plain: String = filled.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         let repeats = typed.starts_with('+') && cx.keys.route("add_headers");
         let table = layer.keys.table(if repeats { "add_headers" } else { "set_headers" });
-        table.set(name, plain.trim());
+        if if_missing {
+            table.set(name, Table::default().with("value", plain.trim()).with("if_missing", true));
+        } else {
+            table.set(name, plain.trim());
+        }
         if cx.keys.route("always") {
             layer.keys.set("always", true);
         }

@@ -176,12 +176,17 @@ fn option(
             let name = inner.arg(0);
             match (name.strip_prefix('-'), inner.args.len()) {
                 (Some(name), _) => remove(&mut route.keys, name),
-                (None, 2) if !name.starts_with('?') => match fill(cx, inner.arg(1), None) {
+                (None, 2) => match fill(cx, inner.arg(1), None) {
                     Some(value) => {
-                        route
-                            .keys
-                            .table("set_headers")
-                            .set(name.trim_start_matches(['+', '>']), value);
+                        let value = if name.starts_with('?') {
+                            let table = Table::default().with("value", value);
+                            table.with("if_missing", true).into()
+                        } else {
+                            Value::from(value)
+                        };
+                        let repeats = name.starts_with('+') && cx.keys.route("add_headers");
+                        let key = if repeats { "add_headers" } else { "set_headers" };
+                        route.keys.table(key).set(name.trim_start_matches(['+', '>', '?']), value);
                     }
                     None => drop(cx.note(inner, "write a fixed value in `set_headers`")),
                 },

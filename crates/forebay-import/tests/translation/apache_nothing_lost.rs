@@ -25,6 +25,21 @@ fn host(lines: &str) -> Imported {
 }
 
 #[test]
+fn fields_that_keep_those_of_the_application_are_added() {
+    for (line, wanted) in [
+        ("Header append Vary User-Agent", "add_headers = { Vary = \"User-Agent\" }"),
+        ("Header merge Vary User-Agent", "add_headers = { Vary = \"User-Agent\" }"),
+        ("Header add Link a", "add_headers = { Link = \"a\" }"),
+        ("Header set X-A b", "set_headers = { X-A = \"b\" }"),
+        ("Header append Vary A\nHeader append Vary B", "Vary = { value = [\"A\", \"B\"] }"),
+        ("Header setifempty X-A b", "X-A = { value = \"b\", if_missing = true }"),
+    ] {
+        let found = host(line);
+        assert!(found.toml.contains(wanted), "{line}:\n{}", found.toml);
+    }
+}
+
+#[test]
 fn error_documents_become_error_pages_or_are_reported() {
     for (lines, wanted) in [
         ("ErrorDocument 404 /404.html", "error_pages = { 404 = \"ROOT/404.html\" }"),

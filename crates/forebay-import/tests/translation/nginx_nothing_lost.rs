@@ -59,7 +59,6 @@ fn lines_that_no_translator_reads_are_reported() {
             "set_real",
         ),
         ("charset $x;".into(), "charset $x;"),
-        ("mp4_buffer_size 1m;".into(), "mp4_buffer_size"),
     ] {
         let found = server(&lines);
         let notes = notes(&found);

@@ -5,6 +5,8 @@
 pub struct FieldChanges {
     /// Field lines to add, each ending in CRLF.
     pub add: Vec<u8>,
+    /// Field lines to add unless the reply has a field of the same name.
+    pub add_missing: Vec<u8>,
     /// Names of fields to remove, in lower case.
     pub remove: Vec<String>,
 }

@@ -4,7 +4,7 @@ use std::iter;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
-use forebay_conf::{Cors, ReplyField};
+use forebay_conf::{Cors, ReplyChange, ReplyField};
 use forebay_net::head::Request;
 use forebay_net::template::Escape;
 use forebay_wire::http1::{KnownField, encode};
@@ -70,15 +70,17 @@ impl Rules {
         Rc::new(rules)
     }
 
-    /// Removes the fields of this name, unless `field.is_added` is true. Then adds the field. As in
+    /// Changes the fields of this name. As in
     /// nginx, does not add a field whose value is empty because its placeholders have no values.
     fn set(&mut self, field: &ReplyField, value: &[u8]) {
         let changes = if field.always { &mut self.always } else { &mut self.unless_error };
-        if !field.is_added {
+        if field.change == ReplyChange::Set {
             changes.remove.push(field.name.to_ascii_lowercase());
         }
+        let is_missing = field.change == ReplyChange::IfMissing;
+        let lines = if is_missing { &mut changes.add_missing } else { &mut changes.add };
         if !value.is_empty() || field.value.constant().is_some() {
-            encode::field(&mut changes.add, &field.name, value);
+            encode::field(lines, &field.name, value);
         }
     }
 
@@ -88,8 +90,9 @@ impl Rules {
         [&self.always.remove[..], &self.unless_error.remove].concat()
     }
 
-    /// Applies the rules for a reply with `status` to the field lines of `out` from `start` on.
-    pub(super) fn apply(&self, out: &mut Vec<u8>, start: usize, status: u16) {
+    /// Applies the rules for a reply with `status` to the field lines of `out` from `start` on. The
+    /// lines of `carried` are appended later.
+    pub(super) fn apply(&self, out: &mut Vec<u8>, start: usize, (status, carried): (u16, &[u8])) {
         let is_error = status >= 400;
         if let Some(charset) = &self.charset {
             charset::add(charset, out, start);
@@ -104,6 +107,16 @@ impl Rules {
             let at = SystemTime::now() + Duration::from_secs(seconds);
             encode::field(out, "Expires", httpdate::fmt_http_date(at).as_bytes());
             encode::field(out, "Cache-Control", format!("max-age={seconds}").as_bytes());
+        }
+        let end = out.len();
+        let by_status = Some(&self.unless_error).filter(|_| !is_error);
+        for changes in by_status.into_iter().chain([&self.always]) {
+            for line in changes.add_missing.split_inclusive(|&b| b == b'\n') {
+                let name = name_of(line);
+                if !has(&out[start..end], name) && !has(carried, name) {
+                    out.extend_from_slice(line);
+                }
+            }
         }
     }
 
@@ -128,7 +141,8 @@ pub(super) fn append_carried(out: &mut Vec<u8>, start: usize, (status, carried):
             continue;
         }
         if name.eq_ignore_ascii_case(b"accept-ranges") {
-            let changes = FieldChanges { remove: vec!["accept-ranges".into()], add: Vec::new() };
+            let changes =
+                FieldChanges { remove: vec!["accept-ranges".into()], ..FieldChanges::default() };
             changes.remove_from(out, start);
         }
         if is_cookie || !has(&out[start..], name) {
