@@ -7,18 +7,16 @@ use forebay_client::{Answer, Malformed, Receipt, Session};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
-use crate::clock;
 use crate::dialling::{
-    BACKLOG_PAUSE, CLOSING, Next, Refusals, WATCHED, is_established, no_connection,
+    BACKLOG_PAUSE, CLOSING, Dialled, Next, Refusals, WATCHED, is_established, no_connection,
 };
 use crate::inspection::Inspection;
 use crate::tally::Failure;
-use crate::target::Dialled;
 use crate::template::RequestSource;
 use crate::transport::Transport;
 use crate::virtual_user::{StepTimes, VirtualUser};
 use crate::worker::{Drive, InFlight, ThreadState};
-use crate::{Error, Lifetime};
+use crate::{Error, Lifetime, clock};
 
 /// Connection of the load generator. If its socket is closed, the next request opens a new one.
 #[derive(Debug)]

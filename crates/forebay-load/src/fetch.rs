@@ -13,8 +13,8 @@ use forebay_client::{
 };
 use rustls::{ClientConnection, StreamOwned};
 
+use crate::dialling::resolve_tcp;
 use crate::request::Requests;
-use crate::target::resolve_tcp;
 use crate::tls::TlsClient;
 use crate::tls::quic::{Datagrams, Verdict};
 use crate::transport::Transport;

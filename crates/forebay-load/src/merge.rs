@@ -1,13 +1,14 @@
-//! Adds up the results of several machines that loaded one server at the same time.
+//! A load that several machines share: how it is divided among them, and how their results add up.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
 use crate::outcome::timestamp;
 use crate::series::add_series;
-use crate::{Outcome, PartCounts, Rate, ShardRun, SlowCounts};
+use crate::{Outcome, PartCounts, Rate, SlowCounts};
 
 /// Sum of the results of several machines.
 #[derive(Clone, Debug)]
@@ -427,10 +428,83 @@ fn sum(results: Vec<(String, Outcome)>, window: &Window) -> Outcome {
     sum
 }
 
+// Division of a load among several machines.
+
+/// One of the parts of a load that several machines generate together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shard {
+    /// Number of the part, from 1.
+    pub number: u32,
+    /// Number of parts.
+    pub count: u32,
+    /// Connections of the whole load.
+    pub connections: usize,
+    /// Requests of the whole load, if a number of requests ends it.
+    pub requests: Option<u64>,
+    /// Requests per second of the whole load, if it has a rate.
+    pub rate: Option<f64>,
+}
+
+/// Run of one shard.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ShardRun {
+    /// The shard.
+    pub shard: Shard,
+    /// Name of the machine.
+    pub host: String,
+    /// Time between the planned start and the start of the run.
+    pub late: Duration,
+}
+
+/// Maximum number of shards.
+const MAX_SHARDS: u32 = 4096;
+
+impl Shard {
+    /// Returns the share of `total` that this shard has. The remainder of the division is
+    /// distributed among the first shards, one unit to each.
+    pub(crate) fn part(&self, total: u64) -> u64 {
+        let count = u64::from(self.count);
+        total / count + u64::from(u64::from(self.number - 1) < total % count)
+    }
+
+    /// Returns the position of this shard among all shards, from 0 to less than 1.
+    pub(crate) fn phase(&self) -> f64 {
+        f64::from(self.number - 1) / f64::from(self.count)
+    }
+}
+
+impl FromStr for Shard {
+    type Err = String;
+
+    /// Parses `I/N`, which means the shard with the number I of N shards.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| {
+            text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse::<u32>().ok()).flatten()
+        };
+        let parsed = text.split_once('/').and_then(|(i, n)| Some((number(i)?, number(n)?)));
+        match parsed {
+            Some((0, _)) => Err("shards count from 1: the first of four is 1/4".to_owned()),
+            Some((number, count)) if number <= count && count <= MAX_SHARDS => {
+                Ok(Self { number, count, connections: 0, requests: None, rate: None })
+            }
+            _ => Err(format!(
+                "write I/N, such as 1/4, with N from 1 to {MAX_SHARDS} and I at most N"
+            )),
+        }
+    }
+}
+
+impl ShardRun {
+    pub(crate) fn new(shard: &Shard) -> Self {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        Self { shard: shard.clone(), host, late: Duration::ZERO }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Arrivals, Failures, IterationCounts, Requests, Second, Shard};
+    use crate::{Arrivals, Failures, IterationCounts, Requests, Second};
 
     /// Returns the outcome of shard `number` of three. It started `start_ms` after the first one.
     fn shard(number: u32, start_ms: u64) -> (String, Outcome) {
@@ -528,5 +602,12 @@ mod tests {
         wrong(|run| run.duration = Duration::MAX, "more than a year");
         wrong(|run| run.started_at = SystemTime::UNIX_EPOCH, "more than a day apart");
         assert!(merge(Vec::new()).is_err());
+    }
+
+    #[test]
+    fn other_texts_are_refused() {
+        for text in ["", "1", "0/4", "5/4", "1/0", "+1/4", "1/4097", "1/4/5", "a/b", "-1/4"] {
+            assert!(text.parse::<Shard>().is_err(), "{text}");
+        }
     }
 }

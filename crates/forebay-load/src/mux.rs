@@ -15,20 +15,17 @@ use forebay_client::{Ended, Malformed, MuxSession, StreamError};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
-use crate::Error;
-use crate::clock;
 use crate::connection::{Ending, UNSENDABLE_PAUSE};
 use crate::dialling::{
-    BACKLOG_PAUSE, CLOSING, Next, Refusals, WATCHED, is_established, no_connection,
+    BACKLOG_PAUSE, CLOSING, Dialled, Next, Refusals, WATCHED, is_established, no_connection,
 };
 use crate::inspection::Inspection;
 use crate::tally::Failure;
-use crate::target::Dialled;
 use crate::template::RequestSource;
 use crate::transport::Transport;
 use crate::virtual_user::{StepTimes, VirtualUser};
 use crate::worker::{Drive, InFlight, ThreadState};
-
+use crate::{Error, clock};
 use streams::{MuxStream, MuxStreamState, Streams};
 
 /// Connection of the load generator, with its streams. When its socket is closed, the connection

@@ -1,11 +1,13 @@
 //! Requests of an access log or a HAR file, to be sent again in their order.
 
-mod access_log;
-mod har;
-
 use std::collections::HashMap;
-use std::io::BufRead;
+use std::io::{BufRead, Read};
 use std::time::Duration;
+
+use forebay_wire::http1::{is_field_value, is_token};
+use jiff::Timestamp;
+use jiff::fmt::strtime;
+use serde_json::Value;
 
 use crate::{Part, Replay, Url};
 
@@ -39,9 +41,9 @@ pub fn read_replay(mut file: impl BufRead, base: &Url) -> Result<(Vec<Part>, Rep
     let is_har = start.iter().find(|b| !b.is_ascii_whitespace() && !b"\xef\xbb\xbf".contains(b));
     let mut reading = Reading::default();
     if is_har == Some(&b'{') {
-        har::read(file, base, &mut reading)?;
+        read_har(file, base, &mut reading)?;
     } else {
-        access_log::read(file, base, &mut reading)?;
+        read_access_log(file, base, &mut reading)?;
     }
     reading.finish()
 }
@@ -96,6 +98,252 @@ impl Reading {
         };
         entries.iter_mut().for_each(|(_, time)| *time -= first);
         Ok((self.parts, self.replay))
+    }
+}
+
+// Reads access logs in the common and combined formats of Apache and nginx.
+
+/// Maximum length of a line in bytes.
+const LONGEST_LINE: usize = 64 * 1024;
+
+/// Methods whose requests have no body.
+const METHODS: [&str; 4] = ["GET", "HEAD", "OPTIONS", "DELETE"];
+
+const FORMAT: Skip = "the line is not in the common or combined format";
+
+/// Request of a line.
+struct LoggedRequest {
+    /// Time in seconds since 1970.
+    second: i64,
+    method: String,
+    target: String,
+}
+
+/// Reads a whole log.
+fn read_access_log(
+    mut file: impl BufRead,
+    base: &Url,
+    reading: &mut Reading,
+) -> Result<(), String> {
+    let mut line = Vec::new();
+    let mut entries = Vec::new();
+    for number in 1.. {
+        line.clear();
+        let mut limited = (&mut file).take(LONGEST_LINE as u64);
+        let read = limited.read_until(b'\n', &mut line).map_err(|error| error.to_string())?;
+        if read == 0 {
+            break;
+        }
+        if read == LONGEST_LINE && !line.ends_with(b"\n") {
+            skip_rest(&mut file)?;
+            reading.skip("the line is longer than 64 KiB", number);
+            continue;
+        }
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        match parse_access_line(&line) {
+            Ok(_) if entries.len() == MOST_ENTRIES => reading.skip(TOO_MANY, number),
+            Ok(entry) => entries.push((number, entry)),
+            Err(why) => reading.skip(why, number),
+        }
+    }
+    // The times in a log are whole seconds. Requests with the same time would be a burst, so spread
+    // them evenly over the second.
+    entries.sort_by_key(|(_, entry)| entry.second);
+    let first = entries.first().map_or(0, |(_, entry)| entry.second);
+    for second in entries.chunk_by(|(_, left), (_, right)| left.second == right.second) {
+        for (index, (number, LoggedRequest { second: at, method, target })) in
+            second.iter().enumerate()
+        {
+            let whole = Duration::from_secs(at.abs_diff(first));
+            let time = whole + Duration::from_secs(1).mul_f64(index as f64 / second.len() as f64);
+            let request = (method.clone(), target.clone());
+            if let Err(why) = reading.add_plain(request, time, base) {
+                reading.skip(why, *number);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads and drops the rest of a line.
+fn skip_rest(file: &mut impl BufRead) -> Result<(), String> {
+    loop {
+        let buffer = file.fill_buf().map_err(|error| error.to_string())?;
+        let end = memchr::memchr(b'\n', buffer);
+        let length = end.map_or(buffer.len(), |end| end + 1);
+        file.consume(length);
+        if end.is_some() || length == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// Parses `... [TIME] "METHOD TARGET HTTP/1.1" ...`. Fields before the time differ between formats.
+/// The error says why the request cannot be sent.
+fn parse_access_line(line: &[u8]) -> Result<LoggedRequest, Skip> {
+    let text = std::str::from_utf8(line).map_err(|_| "the line is not UTF-8")?;
+    let (_, rest) = text.split_once('[').ok_or(FORMAT)?;
+    let (time, rest) = rest.split_once("] \"").ok_or(FORMAT)?;
+    let time = strtime::parse("%d/%b/%Y:%H:%M:%S %z", time).and_then(|time| time.to_timestamp());
+    let second = time.map_err(|_| "its time cannot be read")?.as_second();
+    let request = unescape(rest).ok_or(FORMAT)?;
+    let mut words = request.split(' ');
+    let (Some(method), Some(target), Some(version), None) =
+        (words.next(), words.next(), words.next(), words.next())
+    else {
+        return Err("its request line has no method, target and version");
+    };
+    if !version.starts_with("HTTP/") {
+        return Err("its request line has no method, target and version");
+    }
+    if !METHODS.contains(&method) {
+        return Err("a log has no bodies, so only GET, HEAD, OPTIONS and DELETE are sent");
+    }
+    // The target of a request to a proxy is a whole URL.
+    let target = match target.split_once("://") {
+        Some((scheme, rest)) if scheme == "http" || scheme == "https" => {
+            rest.find('/').map_or("/", |at| &rest[at..])
+        }
+        _ => target,
+    };
+    if !target.starts_with('/') {
+        return Err(TARGET);
+    }
+    Ok(LoggedRequest { second, method: method.to_owned(), target: target.to_owned() })
+}
+
+/// Returns the text up to the closing quote, and decodes the escapes of Apache and nginx. Returns
+/// `None` if the closing quote is missing or an escape is invalid.
+fn unescape(text: &str) -> Option<String> {
+    let mut out = Vec::new();
+    let mut bytes = text.bytes();
+    loop {
+        match bytes.next()? {
+            b'"' => return Some(String::from_utf8_lossy(&out).into_owned()),
+            b'\\' => match bytes.next()? {
+                b'x' => {
+                    let digits = [bytes.next()?, bytes.next()?];
+                    let digits = std::str::from_utf8(&digits).ok()?;
+                    out.push(u8::from_str_radix(digits, 16).ok()?);
+                }
+                b'n' => out.push(b'\n'),
+                b't' => out.push(b'\t'),
+                b'r' => out.push(b'\r'),
+                other => out.push(other),
+            },
+            byte => out.push(byte),
+        }
+    }
+}
+
+// Reads HAR files, which browsers save.
+
+/// Maximum size of a file in bytes (256 MiB). It also contains the replies.
+const LARGEST: u64 = 256 << 20;
+
+/// Fields that belong to the recorded connection, or that the load generator computes.
+const DROPPED: [&str; 10] = [
+    "host",
+    "content-length",
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "transfer-encoding",
+    "upgrade",
+    "expect",
+    "te",
+    "http2-settings",
+];
+
+/// Reads all entries of a file.
+fn read_har(file: impl Read, base: &Url, reading: &mut Reading) -> Result<(), String> {
+    let mut bytes = Vec::new();
+    file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    if bytes.len() as u64 > LARGEST {
+        return Err("it is larger than 256 MiB: save it without the replies' contents".to_owned());
+    }
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
+    let wrong = |why: String| format!("it begins with {{, but it is no HAR file: {why}");
+    let json: Value = serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))?;
+    let entries = json["log"]["entries"].as_array();
+    let entries = entries.ok_or_else(|| wrong("log.entries is missing".to_owned()))?;
+    let mut host = None;
+    for (index, entry) in entries.iter().enumerate() {
+        if let Err(why) = add_har_entry(entry, &mut host, base, reading) {
+            reading.skip(why, index as u64 + 1);
+        }
+    }
+    Ok(())
+}
+
+/// Adds one entry. `host` is the host of the first entry. Entries for other hosts, such as
+/// advertisements, are skipped. An error is the reason for a skipped entry.
+fn add_har_entry(
+    entry: &Value,
+    host: &mut Option<String>,
+    base: &Url,
+    reading: &mut Reading,
+) -> Result<(), Skip> {
+    let request = &entry["request"];
+    let method = request["method"].as_str().ok_or("the entry has no method")?;
+    if !is_token(method.as_bytes()) || method == "CONNECT" {
+        return Err("its method cannot be sent");
+    }
+    let url = request["url"].as_str().ok_or("the entry has no URL")?;
+    let (scheme, rest) = url.split_once("://").ok_or("its URL is not http or https")?;
+    if scheme != "http" && scheme != "https" {
+        return Err("its URL is not http or https");
+    }
+    let at = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    if host.get_or_insert_with(|| rest[..at].to_owned()) != &rest[..at] {
+        return Err("it is for another host than the first entry");
+    }
+    let target = rest[at..].split('#').next().unwrap_or_default();
+    let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
+    let time = entry["startedDateTime"].as_str().and_then(|text| text.parse::<Timestamp>().ok());
+    let time = time.ok_or("its startedDateTime cannot be read")?;
+    let ms = u64::try_from(time.as_millisecond()).map_err(|_| "it is from before 1970")?;
+    let headers = har_fields(&request["headers"])?;
+    let part = Part {
+        url: base.with_target(&target).map_err(|_| TARGET)?,
+        method: method.to_owned(),
+        headers,
+        body: har_body(&request["postData"])?,
+        weight: 1,
+    };
+    let index = reading.add_part(part);
+    reading.push(index, Duration::from_millis(ms))
+}
+
+/// Returns the fields of an entry, except pseudo-header fields and the fields in `DROPPED`. Fails
+/// if one of the returned fields could not be sent.
+fn har_fields(json: &Value) -> Result<Vec<(String, String)>, Skip> {
+    let mut fields = Vec::new();
+    for field in json.as_array().into_iter().flatten() {
+        let (Some(name), Some(value)) = (field["name"].as_str(), field["value"].as_str()) else {
+            return Err("a header field has no name or value");
+        };
+        // Names such as `:authority` belong to pseudo-header fields of HTTP/2.
+        let is_dropped = DROPPED.iter().any(|dropped| dropped.eq_ignore_ascii_case(name));
+        if name.starts_with(':') || is_dropped {
+            continue;
+        }
+        if !is_token(name.as_bytes()) || !is_field_value(value.as_bytes()) {
+            return Err("a header field cannot be sent");
+        }
+        fields.push((name.to_owned(), value.to_owned()));
+    }
+    Ok(fields)
+}
+
+fn har_body(post: &Value) -> Result<Vec<u8>, Skip> {
+    match (&post["text"], post["params"].as_array()) {
+        (Value::String(text), _) => Ok(text.clone().into_bytes()),
+        (_, None) => Ok(Vec::new()),
+        (_, Some(params)) if params.is_empty() => Ok(Vec::new()),
+        _ => Err("the file has the form's fields, but not its body"),
     }
 }
 

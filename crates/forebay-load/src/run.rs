@@ -1,11 +1,10 @@
 //! Runs a load in one or several parts (turns): starts threads, divides the load among them, and
 //! adds up their counts.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread;
 use std::time::{Duration, Instant, SystemTime};
+use std::{io, thread};
 
 use forebay_client::{
     AjpClient, AppServer, FastcgiClient, FastcgiMux, Http1, Http2, Http3, MuxSession, Raw, Session,
@@ -14,18 +13,17 @@ use forebay_client::{
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::backlog::BacklogWindow;
-use crate::budget::RequestBudget;
 use crate::connection::LoadConnection;
 use crate::cookies::SharedJar;
+use crate::dialling::ServerAddresses;
 use crate::inspection::Inspection;
-use crate::mix::Mix;
 use crate::mux::MuxConnection;
-use crate::pacer::Pacer;
+use crate::pacer::{Pacer, RequestBudget};
 use crate::ramp::ActiveTimes;
 use crate::request::Requests;
+use crate::schedule::Mix;
 use crate::series::add_series;
 use crate::tally::{IterationTally, PartTally, Tally};
-use crate::target::ServerAddresses;
 use crate::template::{RequestSource, Values};
 use crate::tls::quic::Datagrams;
 use crate::tls::{Tls, TlsClient};

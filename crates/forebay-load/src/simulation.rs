@@ -5,7 +5,6 @@
 //! the order of events are simulated, so each latency is known exactly.
 
 mod codec;
-mod http3;
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
@@ -19,22 +18,19 @@ use forebay_stat::Latency;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
-use crate::budget::RequestBudget;
-use crate::clock;
 use crate::connection::LoadConnection;
+use crate::dialling::ServerAddresses;
 use crate::inspection::Inspection;
-use crate::mix::Mix;
 use crate::mux::MuxConnection;
-use crate::pacer::Pacer;
+use crate::pacer::{Pacer, RequestBudget};
 use crate::request::Requests;
+use crate::schedule::Mix;
 use crate::tally::Tally;
-use crate::target::ServerAddresses;
 use crate::template::{RequestSource, Values};
 use crate::tls::TlsClient;
 use crate::transport::{HandshakeProgress, Transport};
 use crate::worker::{Drive, ThreadState};
-use crate::{Arrivals, Rate, Spec, Stop, TlsOptions, Url};
-
+use crate::{Arrivals, Rate, Spec, Stop, TlsOptions, Url, clock};
 use codec::{Codec, ServerOutput};
 
 const CONNECTIONS: usize = 4;
@@ -461,11 +457,11 @@ fn latencies_over_http3_are_those_of_the_script() {
         ..Spec::new(Url::parse(&url).unwrap().over_http3().unwrap())
     };
     let client = TlsClient::new(&settings.url, &settings.tls).unwrap();
-    let server = http3::server_config();
+    let server = codec::server_config();
     simulate(&settings, &[None], |spec, shape, seed| {
         let requests = Requests::of(spec).unwrap().http3().unwrap();
         let server = server.clone();
-        let new_codec = Arc::new(move || Box::new(http3::Http3Codec::new(server.clone())) as _);
+        let new_codec = Arc::new(move || Box::new(codec::Http3Codec::new(server.clone())) as _);
         let simulation = Simulation::new(spec, shape, seed, new_codec);
         simulation.run(|id, link| {
             let (config, _) = client.for_quic().unwrap();

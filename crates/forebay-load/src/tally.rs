@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use forebay_stat::Latency;
 
+use crate::dialling::ServerAddresses;
 use crate::grpc::GrpcReply;
 use crate::inspection::{Inspection, Mismatch};
-use crate::target::ServerAddresses;
 use crate::transport::Handshake;
 use crate::{Bytes, Failures, GrpcCounts, Handshakes, Requests, Second, SlowCounts, ThreadSeconds};
 

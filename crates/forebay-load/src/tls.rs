@@ -1,20 +1,22 @@
 //! TLS with `rustls` over non-blocking sockets: handshakes and records.
 
 pub(crate) mod quic;
-mod trust;
 
 use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use forebay_trust::{Trust, is_authority, unverified, words};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
 use rustls::client::Resumption;
 use rustls::client::danger::ServerCertVerifier;
-use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, HandshakeKind};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection, HandshakeKind};
 
 use crate::transport::{Handshake, HandshakeProgress, Transport};
 use crate::{Error, Protocol, TlsOptions, Url};
@@ -67,7 +69,7 @@ impl TlsClient {
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(|error| invalid(error.to_string()))?;
-        let verifier = trust::verifier(options, provider)?;
+        let verifier = verifier(options, provider)?;
         let builder = builder.dangerous().with_custom_certificate_verifier(verifier.clone());
         let mut config = builder.with_no_client_auth();
         let protocol = url.protocol();
@@ -140,12 +142,12 @@ impl Transport for Tls {
             if let Err(error) = self.connection.process_new_packets() {
                 // The flush sends an alert, which reports the reason to the server.
                 let _ = self.flush();
-                let why = trust::explain(&error, self.protocol);
+                let why = explain(&error, self.protocol);
                 return Err(io::Error::new(io::ErrorKind::InvalidData, why));
             }
         }
         if self.protocol.is_http2() && self.connection.alpn_protocol() != Some(b"h2") {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, trust::NO_HTTP2));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, NO_HTTP2));
         }
         let is_resumed = self.connection.handshake_kind() == Some(HandshakeKind::Resumed);
         Ok(HandshakeProgress::Established(Some(Handshake { is_resumed, time: begun.elapsed() })))
@@ -273,5 +275,88 @@ impl Write for Socket<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+// Verification of the server's certificate, and explanations of failed handshakes.
+
+/// Reason of a failed handshake: the server did not select HTTP/2.
+const NO_HTTP2: &str = "the server does not offer HTTP/2 (h2) with ALPN: leave out --http2";
+
+/// Reason of a failed handshake: the server did not select HTTP/3.
+const NO_HTTP3: &str = "the server does not offer HTTP/3 (h3) with ALPN: leave out --http3";
+
+/// Returns the certificate verifier for `options`.
+fn verifier(
+    options: &TlsOptions,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<dyn ServerCertVerifier>, Error> {
+    if options.insecure {
+        return Ok(unverified(provider));
+    }
+    let (trust, whose) = trust(options.ca.as_deref())?;
+    let verifier = trust.verifier(provider).map_err(|error| Error::Invalid(error.to_string()))?;
+    verifier.ok_or_else(|| {
+        Error::Invalid(format!(
+            "no certificate in {whose}: name a file with the certificate authorities of the server \
+             (--ca FILE), or skip verification (--insecure)"
+        ))
+    })
+}
+
+/// Returns the authorities in the file `ca`, or the authorities of this machine if `ca` is `None`.
+/// The returned text names the source of the authorities, for error messages.
+fn trust(ca: Option<&Path>) -> Result<(Trust, String), Error> {
+    let Some(path) = ca else {
+        return Ok((Trust::of_machine(), "this machine's trust store".to_owned()));
+    };
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+    let whose = path.display().to_string();
+    let authorities = read.map_err(|error| {
+        Error::Invalid(format!("--ca {whose}: no certificates in PEM ({error})"))
+    })?;
+    Ok((Trust { authorities, are_servers: true }, whose))
+}
+
+/// Explains why a handshake failed, and how the user can correct that.
+fn explain(error: &rustls::Error, protocol: Protocol) -> String {
+    use rustls::Error as E;
+    let is_without_alpn = matches!(
+        error,
+        E::NoApplicationProtocol | E::AlertReceived(AlertDescription::NoApplicationProtocol)
+    );
+    match error {
+        E::InvalidMessage(_) => {
+            "the server does not speak TLS on this port: use http:// (or h2c://), \
+                                 or the port for https"
+                .to_owned()
+        }
+        E::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "the server's certificate is from an authority that is not trusted here: to trust a \
+             private authority or a self-signed certificate use --ca FILE, to skip verification \
+             --insecure"
+                .to_owned()
+        }
+        E::InvalidCertificate(CertificateError::Other(other)) if is_authority(other) => {
+            "the server's certificate is self-signed and not trusted here: to trust it use \
+             --ca FILE, to skip verification --insecure"
+                .to_owned()
+        }
+        E::InvalidCertificate(_) => {
+            format!("{}; to skip verification use --insecure", words(error))
+        }
+        _ if is_without_alpn && protocol == Protocol::H2 => NO_HTTP2.to_owned(),
+        _ if is_without_alpn && protocol == Protocol::Http3 => NO_HTTP3.to_owned(),
+        // A Forebay server refuses the handshake if the site does not offer HTTP/3.
+        E::AlertReceived(AlertDescription::AccessDenied | AlertDescription::HandshakeFailure)
+            if protocol == Protocol::Http3 =>
+        {
+            format!("the server refused the handshake ({error}): does the site offer HTTP/3?")
+        }
+        E::AlertReceived(AlertDescription::ProtocolVersion) => {
+            "the server offers neither TLS 1.2 nor TLS 1.3".to_owned()
+        }
+        E::AlertReceived(alert) => format!("the server refused it with the alert {alert:?}"),
+        error => error.to_string(),
     }
 }

@@ -11,21 +11,21 @@ use std::time::{Duration, Instant};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
 use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
 };
 
 use crate::backlog::{BacklogSample, BacklogSamples, BacklogWindow};
-use crate::budget::RequestBudget;
 use crate::counts::StageTally;
-use crate::mix::Mix;
-use crate::pacer::Pacer;
+use crate::dialling::ServerAddresses;
+use crate::pacer::{Pacer, RequestBudget};
 use crate::ramp::ActiveTimes;
+use crate::schedule::Mix;
 use crate::series::Series;
 use crate::tally::Tally;
-use crate::target::ServerAddresses;
 use crate::template::Values;
-use crate::waiting::{BATCH, timespec, wait};
 use crate::{Control, Lifetime, Second, SlowPeers, Spec};
 
 /// Connection that a load thread drives. The connection carries one request at a time or several.
@@ -446,4 +446,54 @@ fn thread_cpu() -> io::Result<(Duration, Duration)> {
         Duration::from_micros(micros(usage.user_time())),
         Duration::from_micros(micros(usage.system_time())),
     ))
+}
+
+/// Maximum number of events per call of `epoll_wait`.
+const BATCH: usize = 256;
+
+/// Waits until there are events, but at most for `timeout`. Returns the number of events. A signal
+/// ends the wait without an event.
+///
+/// The thread sleeps at once. Polling before the sleep gave shorter latencies, but took 28 % more
+/// CPU time in a measurement with one connection.
+pub(crate) fn wait(
+    epoll: &OwnedFd,
+    events: &mut [Event; BATCH],
+    timeout: Duration,
+) -> io::Result<usize> {
+    match epoll::wait(epoll, &mut events[..], Some(&timespec(timeout))) {
+        Ok(count) => Ok(count),
+        Err(Errno::INTR) => Ok(0),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Converts a duration to the type of the system calls. The number of seconds is limited to
+/// `i64::MAX`.
+fn timespec(duration: Duration) -> Timespec {
+    let tv_sec = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+    Timespec { tv_sec, tv_nsec: duration.subsec_nanos().into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::epoll::{CreateFlags, EventData, EventFlags};
+    use rustix::pipe::pipe;
+
+    use super::*;
+
+    #[test]
+    fn a_wait_ends_with_an_event_or_at_its_limit() {
+        let epoll = epoll::create(CreateFlags::CLOEXEC).unwrap();
+        let (reader, writer) = pipe().unwrap();
+        epoll::add(&epoll, &reader, EventData::new_u64(7), EventFlags::IN).unwrap();
+        let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; BATCH];
+        for limit in [Duration::ZERO, Duration::from_millis(2)] {
+            assert_eq!(wait(&epoll, &mut events, limit).unwrap(), 0);
+        }
+        rustix::io::write(&writer, b"x").unwrap();
+        assert_eq!(wait(&epoll, &mut events, Duration::MAX).unwrap(), 1);
+        let data = events[0].data;
+        assert_eq!(data.u64(), 7);
+    }
 }

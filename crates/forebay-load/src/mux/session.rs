@@ -32,7 +32,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
 
     /// Continues the session's own handshake after input or a time limit. Starts requests if the
     /// handshake is complete. A failed handshake counts as a failed connect.
-    pub(super) fn continue_handshake(&mut self, now: Instant, state: &mut ThreadState) {
+    fn continue_handshake(&mut self, now: Instant, state: &mut ThreadState) {
         if let Some(end) = self.session.end() {
             let error = T::explain(end, &self.config);
             return self.refused(error, now, state);

@@ -16,7 +16,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, SignatureScheme};
 
-use super::{TlsClient, trust};
+use super::TlsClient;
 use crate::transport::{HandshakeProgress, Transport};
 use crate::{Error, Protocol};
 
@@ -125,7 +125,7 @@ impl Transport for Datagrams {
         let alert = end.alert.map(|alert| rustls::Error::AlertReceived(alert.into()));
         match verdict.take_error().or(alert) {
             Some(error) => {
-                let why = trust::explain(&error, Protocol::Http3);
+                let why = super::explain(&error, Protocol::Http3);
                 io::Error::new(io::ErrorKind::InvalidData, why)
             }
             None => io::Error::other(end.reason.clone()),
