@@ -111,7 +111,7 @@
 //! `disturbance.rs` decides that from counters of the machine, never from the slice's own rate.
 //!
 //! A trial is void if the server ended or gave no correct reply, or if the load generator was the
-//! limit (exact rule: `bound.rs`). The report states the reason. Failed requests are reported next
+//! limit (exact rule: `client_bound` in `disturbance.rs`). The report states the reason. Failed requests are reported next
 //! to the rate. More than `max_failed` of them are a problem of the configuration.
 //!
 //! If a configuration cannot start, its row has no figures, and the others are measured. If a
@@ -122,18 +122,14 @@
 mod client;
 mod disturbance;
 mod experiment;
-mod interrupt;
 pub mod keeper;
-mod listening;
 mod machine;
 pub mod number;
-mod pairing;
 pub mod profile;
 mod profiling;
 mod progress;
 pub mod report;
 mod results;
-mod resume;
 mod round;
 mod run;
 mod schedule;
@@ -142,18 +138,15 @@ mod summary;
 mod trial;
 mod watch;
 
-pub use forebay_stat::Verdict;
-
 pub use experiment::{
     Amount, Better, Cell, Check, Client, Configuration, Find, Load, MaxFailed, Plan, Printed,
     Problem, Service, ServiceValues, Template, Values,
 };
-pub use interrupt::Interrupt;
+pub use forebay_stat::Verdict;
 pub use machine::Machine;
 pub use progress::ProgressLines;
-pub use results::{Experiment, Results};
-pub use resume::incomparable;
-pub use run::{Options, run};
+pub use results::{Experiment, Results, incomparable};
+pub use run::{Interrupt, Options, run};
 pub use schedule::{Executor, Group, Member, Moment, Progress, Rounds, Silent, Turn};
 pub use summary::{Leak, Row, rows};
 pub use trial::{Halt, Measured, Runner, Slice, StartFailure, Trial, TrialId};

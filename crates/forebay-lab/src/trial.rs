@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::{
     Amount, Configuration, Load, Plan, Printed, ServiceValues, Template, Values,
 };
-use crate::interrupt::Interrupt;
 use crate::keeper::{Keeper, KeeperError, Launch};
-use crate::listening::is_listening;
+use crate::run::Interrupt;
+use crate::service::is_listening;
 use crate::watch::{Evidence, Series};
 
 /// Interval between attempts to reach a server that is not ready yet.

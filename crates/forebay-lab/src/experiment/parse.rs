@@ -564,7 +564,7 @@ impl Reader<'_> {
         Ok(typed.into_inner())
     }
 
-    pub(super) fn optional_duration(
+    fn optional_duration(
         &self,
         typed: &Option<Spanned<String>>,
     ) -> Result<Option<Duration>, Problem> {

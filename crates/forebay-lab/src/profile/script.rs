@@ -9,8 +9,7 @@
 
 use std::io::{self, BufRead};
 
-use super::lines::next_line;
-use super::stacks::{DEEPEST, KERNEL, Stacks};
+use super::{DEEPEST, KERNEL, Stacks, next_line};
 
 /// Maximum number of bytes of a line; the rest is dropped. C++ symbols can have thousands of bytes.
 /// If a symbol exceeds the limit, the path after it is lost.

@@ -4,8 +4,7 @@ use comfy_table::{
     Cell, CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table, presets,
 };
 
-use super::label::labels;
-use super::{cells, columns, conclusions, noise_floor};
+use super::{cells, columns, conclusions, labels, noise_floor};
 use crate::{Experiment, Row, Trial, number, summary};
 
 /// Width of the table and of all text.

@@ -2,7 +2,7 @@
 
 use forebay_stat::Latency;
 
-use super::latency::axis_label;
+use super::comparison::axis_label;
 use super::{Area, EndLabel, Scale, Screen, Svg, both, end_labels, value_axis};
 use crate::number;
 
