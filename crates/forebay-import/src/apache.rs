@@ -73,7 +73,8 @@ impl Cx<'_> {
         // A translated `Limit` is marked as read only later.
         let is_limit = |directive: &Directive| access::refused_methods(directive).is_some();
         let unread = block.iter().filter(|directive| !names::is_known(&directive.name));
-        let unread = unread.filter(|directive| !is_limit(directive));
+        let unread =
+            unread.filter(|directive| !is_limit(directive) && !mod_perl::only_preloads(directive));
         let unread: Vec<&Directive> = unread.collect();
         let notes = unread.iter().map(|found| self.note(found, names::next_step(&found.name)));
         let mut notes: Vec<_> = notes.collect();

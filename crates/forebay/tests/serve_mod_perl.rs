@@ -254,6 +254,43 @@ fn imported_applications_of_debian_answer_as_under_apache() {
     }
 }
 
+/// MasonX::Request::WithApacheSession needs libapreq2, which Debian 12 does not have, so there is no
+/// Apache to compare with.
+#[test]
+fn pages_of_mason_keep_sessions_of_apache_session() {
+    let packages = ["libhtml-mason-perl", "libmasonx-request-withapachesession-perl"];
+    if !peer::has(&packages) {
+        return;
+    }
+    let forebay = imported(include_str!("mod_perl/mason.conf"));
+    let address: Address = forebay.address.into();
+    let visit = |row: &str| {
+        let reply = ask(&address, &format!("/sessions/session.html{row}"));
+        let field = reply.header("Set-Cookie").unwrap_or_default();
+        (reply.text().to_owned(), field.split(';').next().unwrap_or_default().to_owned())
+    };
+    let page = |visits: &str| format!("<auto>visits {visits} as Apache2::Request\n</auto>\n");
+    let (text, anna) = visit("");
+    assert_eq!(text, page("1"), "{}", forebay.output());
+    assert!(anna.starts_with("visits="), "{anna}");
+    let (text, otto) = visit("");
+    assert_eq!(text, page("1"));
+    assert_ne!(anna, otto);
+    for count in 2..5 {
+        assert_eq!(visit(&format!(" Cookie={anna}")).0, page(&count.to_string()));
+    }
+    assert_eq!(visit(&format!(" FORM:x=y Cookie={otto}")).0, page("2"));
+    assert_eq!(visit(&format!(" FORM:forget=1 Cookie={anna}")).0, page("forgotten"));
+    let (text, again) = visit(&format!(" Cookie={anna}"));
+    assert_eq!(text, page("1"));
+    assert_ne!(again, anna);
+    for stranger in ["visits=../../etc/passwd", "visits=0123456789abcdef0123456789abcdef"] {
+        let (text, own) = visit(&format!(" Cookie={stranger}"));
+        assert!(!text.contains("visits 2") && own != stranger, "{stranger}: {text}");
+    }
+    forebay.stop();
+}
+
 /// LemonLDAP::NG's handler before a whole site, with the configuration of its files for Apache, which
 /// Forebay imports. The test makes the sessions that a portal would make.
 #[test]

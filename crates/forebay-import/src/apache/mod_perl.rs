@@ -256,6 +256,16 @@ fn scripts(cx: &mut Cx<'_>, layers: &[&[Directive]], handler: &str, dir: &str) -
     Ok((name_of(dir), table))
 }
 
+/// Returns true for a section of Perl that loads PSGI applications early, which has no effect here.
+pub fn only_preloads(section: &Directive) -> bool {
+    let preloads = |code: &Directive| {
+        let code = code.name.trim();
+        code == "use Plack::Handler::Apache2;"
+            || code.starts_with("Plack::Handler::Apache2->preload(") && code.ends_with(");")
+    };
+    is(section, "Perl") && section.inside().iter().all(preloads)
+}
+
 fn psgi(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Found {
     let next = "write an application of kind \"psgi\" with its `file`";
     let line = all(layers, "PerlSetVar").into_iter().rfind(|line| line.arg(0) == "psgi_app");
@@ -265,6 +275,8 @@ fn psgi(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Found {
     if !files::is_readable(&file) {
         return Err(format!("the file {file} cannot be read here: {next}"));
     }
+    let preloads = all(layers, "Perl").into_iter().filter(|section| only_preloads(section));
+    preloads.for_each(Directive::settle_all);
     let mut table = Table::default().with("kind", "psgi").with("file", file.as_str());
     processes(cx, layers, &mut table);
     table.remove("preload");

@@ -1,11 +1,13 @@
 //! Request Tracker, a large PSGI application.
 
+use std::process::Command;
+
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
 use forebay_testkit::peer::{self, Peer};
 
 use crate::harness::{Mask, Requests, Row, compare, row, run, text, writable};
-use crate::support::serve;
+use crate::support::{program, serve};
 
 const RT: &str = "/usr/share/request-tracker5/libexec/rt-server";
 
@@ -29,26 +31,50 @@ const MASKS: [Mask; 7] = [
     ("RT.I18N.Catalog = ", "\n"),
 ];
 
+/// RT's set-up for mod_perl, as its manual has it.
+const CONFIGURATION: &str = r#"
+<VirtualHost *>
+ServerName localhost
+AddDefaultCharset UTF-8
+DocumentRoot "/usr/share/request-tracker5/html"
+<Location />
+Require all granted
+SetHandler modperl
+PerlResponseHandler Plack::Handler::Apache2
+PerlSetVar psgi_app /usr/share/request-tracker5/libexec/rt-server
+</Location>
+<Perl>
+use Plack::Handler::Apache2;
+Plack::Handler::Apache2->preload("/usr/share/request-tracker5/libexec/rt-server");
+</Perl>
+</VirtualHost>
+"#;
+
 #[test]
-fn request_tracker_answers_as_under_starlet() {
-    if !peer::has(&["request-tracker5", "rt5-db-sqlite", "starlet"]) {
+fn request_tracker_answers_as_under_apache_with_mod_perl() {
+    if !peer::has(&["request-tracker5", "rt5-db-sqlite", "libapache2-mod-perl2"]) {
         return;
     }
     let folder = Folder::new();
     let env = set_up(&folder);
-    let exports = env.iter().map(|(name, value)| format!("$ENV{{{name}}} = '{value}';\n"));
-    let exports: String = exports.collect();
-    let app = folder.write("app.psgi", format!("{exports}Plack::Util::load_psgi('{RT}');\n"));
-    let Some(model) = peer::starlet(&app) else { return };
+    let env = env.map(|(name, value)| format!("PerlSetEnv {name} {value}\n")).concat();
+    let limits = "MaxRequestWorkers 1\nMinSpareServers 1\nMaxSpareServers 1\nKeepAlive Off\n";
+    let Some(model) = peer::apache(&["perl"], &format!("{limits}{env}{CONFIGURATION}")) else {
+        return;
+    };
+    // What the section of Perl has made belongs to root.
+    run(Command::new("chmod").args(["-R", "a+rwX"]).arg(folder.path()));
     let fields = format!("Cookie: {}\r\n", session(&model));
-    let env = env.map(|(name, value)| format!("{name} = {value:?}")).join(", ");
-    let forebay = serve(
-        Folder::new(),
-        &format!(
-            "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npath = \"/*\"\napp = \"rt\"\n\
-             [app.rt]\nkind = \"psgi\"\nfile = \"{RT}\"\nworkers = 4\nqueue_timeout = \"60s\"\nenv = {{ {env} }}\n"
-        ),
-    );
+    let conf = format!("Listen 127.0.0.1:8080\nServerName localhost\n{env}{CONFIGURATION}");
+    let conf = folder.write("apache.conf", conf);
+    let output = Command::new(program()).args(["import", "apache"]).arg(conf).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(!text.contains("NOT TRANSLATED") && text.contains(RT), "{text}");
+    let kind = "kind = \"psgi\"";
+    let text = text
+        .replace("127.0.0.1:8080", "127.0.0.1:0")
+        .replace(kind, &format!("{kind}\nworkers = 4\nqueue_timeout = \"60s\""));
+    let forebay = serve(Folder::new(), &text);
     let requests = Requests { rows: &ROWS, fields, masks: &MASKS, ..Requests::default() };
     compare("psgi", &requests, model.address(), forebay);
 }
