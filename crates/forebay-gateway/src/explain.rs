@@ -332,7 +332,9 @@ fn answer(
 fn end_of_client(plan: &Plan, route: &Route, text: &mut Explanation) {
     let is_told = match &route.action {
         Action::Proxy(_) => true,
-        Action::App(name) => matches!(plan.apps[name].kind, AppKind::Asgi { .. }),
+        Action::App(name) => {
+            matches!(plan.apps[name].kind, AppKind::Asgi { .. } | AppKind::Pagi { .. })
+        }
         _ => false,
     };
     let what: &[u8] = match (route.on_abort, is_told) {

@@ -118,12 +118,12 @@ pub struct App {
     /// Forebay removes the prefix from paths, and adds it to redirects and cookie paths. Default:
     /// none.
     pub strip_prefix: Option<At<String>>,
-    /// psgi, mod-perl, wsgi, asgi, rack, and command that speaks fastcgi (without `root`), scgi or
+    /// psgi, mod-perl, wsgi, asgi, pagi, rack, and command that speaks fastcgi (without `root`), scgi or
     /// uwsgi: the prefix of the path that becomes SCRIPT_NAME, such as "/shop". The rest is
     /// PATH_INFO. With "", the whole path is PATH_INFO. Default: the part of the route's `path`
     /// before its "/*".
     pub mount: Option<At<String>>,
-    /// asgi, and command that speaks http or h2c: sends a client to the same process each time,
+    /// asgi, pagi, and command that speaks http or h2c: sends a client to the same process each time,
     /// with a cookie, if the process still runs and has a free connection. Default: no.
     pub sticky: Option<At<ProcessSticky>>,
     /// node, java, and command that speaks http: paths that Forebay requests from a new process
@@ -141,22 +141,22 @@ pub struct App {
     /// mono: the path of the application, such as "/shop" for a route with path = "/shop/*".
     /// Default: "/".
     pub virtual_path: Option<At<String>>,
-    /// command, asgi: the largest number of open connections to each process. Each request or
+    /// command, asgi, pagi: the largest number of open connections to each process. Each request or
     /// WebSocket needs one. rack: the largest number of open requests and WebSockets of each
-    /// process. Default: 1000 for asgi, 100 for a command that speaks http, h2c or ajp, `threads`
+    /// process. Default: 1000 for asgi and pagi, 100 for a command that speaks http, h2c or ajp, `threads`
     /// for rack, else 1.
     pub connections: Option<At<usize>>,
-    /// asgi: the largest WebSocket message. A client that sends a larger message is disconnected
+    /// asgi, pagi: the largest WebSocket message. A client that sends a larger message is disconnected
     /// with code 1009. Default: "16MiB".
     pub max_message: Option<Size>,
     /// The longest time from the start of a process until it takes requests. Requests wait as long
     /// while no process does. Default: "30s".
     pub start_timeout: Option<Time>,
-    /// command, php, mono, rack, asgi: the time from SIGTERM to SIGKILL. Default: "10s".
+    /// command, php, mono, rack, asgi, pagi: the time from SIGTERM to SIGKILL. Default: "10s".
     pub stop_timeout: Option<Time>,
 
     /// The number of processes, or { min, max } to start and stop processes on demand. For php, the
-    /// number of php-fpm's children. Default: 4; 1 for asgi and mono, which run many requests at
+    /// number of php-fpm's children. Default: 4; 1 for asgi, pagi and mono, which run many requests at
     /// once, and for command, which may have its own workers.
     pub workers: Option<At<Workers>>,
     /// The number of requests after which a worker is replaced. Default: no limit.
@@ -169,11 +169,11 @@ pub struct App {
     /// write: its own subdirectories log, logs, tmp and node_modules, and all files that end in
     /// .log, .pid, .sock, .db, .sqlite or .sqlite3. Default: none.
     pub watch: Option<At<OneOrMany<String>>>,
-    /// The longest time from the request's head to the last byte of the reply. For rack, asgi and a
+    /// The longest time from the request's head to the last byte of the reply. For rack, asgi, pagi and a
     /// command, the longest time without data during a request. Default: "60s".
     pub request_timeout: Option<Time>,
     /// What happens to a request whose client has left: `on_abort` of the routes to this
-    /// application that have none of their own. Default: "cancel" for asgi, else "finish".
+    /// application that have none of their own. Default: "cancel" for asgi and pagi, else "finish".
     pub on_abort: Option<At<OnAbort>>,
     /// The number of requests that may wait for a worker. Default: 1024.
     pub queue: Option<At<usize>>,
@@ -193,7 +193,7 @@ pub struct App {
     /// request. They replace parameters of the request that have the same name.
     #[key(default)]
     pub params: BTreeMap<String, At<String>>,
-    /// perl-cgi, python-cgi, cgi-bin, psgi, mod-perl, wsgi, asgi, rack: directories where Perl
+    /// perl-cgi, python-cgi, cgi-bin, psgi, mod-perl, wsgi, asgi, pagi, rack: directories where Perl
     /// (@INC), Python (sys.path) and Ruby ($LOAD_PATH) look for modules first. Default: none.
     pub lib: Option<At<OneOrMany<String>>>,
     /// The user that the workers run as, with the groups of that user. Needs root. Default:
@@ -220,7 +220,7 @@ pub struct App {
     /// random. Default: no limit.
     pub max_cpu: Option<Time>,
     /// The largest size of one reply, including its head. A longer reply is cut off, and the worker
-    /// that sent it is ended. Not for rack, asgi and a command that speaks http or ajp. Default: no
+    /// that sent it is ended. Not for rack, asgi, pagi and a command that speaks http or ajp. Default: no
     /// limit.
     pub max_output: Option<Size>,
 }
@@ -245,6 +245,8 @@ pub enum Kind {
     Rack,
     /// An ASGI application, which runs many requests at once.
     Asgi,
+    /// A PAGI application, which is asynchronous Perl and runs many requests at once.
+    Pagi,
     /// PHP scripts.
     Php,
     /// An ASP.NET application on Mono.
@@ -278,7 +280,7 @@ const READY: KindForm = KindForm {
     ..FORM
 };
 
-const FORMS: [KindForm; 18] = [
+const FORMS: [KindForm; 19] = [
     KindForm { kind: "node", ..READY },
     KindForm { kind: "java", ..READY },
     KindForm {
@@ -359,6 +361,12 @@ const FORMS: [KindForm; 18] = [
         kind: "asgi",
         must: &["module"],
         may: &["python", "lib", "connections", "sticky", "mount", "max_message", "stop_timeout"],
+        ..FORM
+    },
+    KindForm {
+        kind: "pagi",
+        must: &["file"],
+        may: &["lib", "connections", "sticky", "mount", "max_message", "stop_timeout"],
         ..FORM
     },
     KindForm {

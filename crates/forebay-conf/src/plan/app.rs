@@ -173,6 +173,18 @@ pub enum AppKind {
         /// The largest WebSocket message in bytes. Default 16 MiB.
         max_message: u64,
     },
+    /// A PAGI application.
+    Pagi {
+        /// The file whose last expression is the application.
+        file: PathBuf,
+        /// The largest number of requests and WebSockets at the same time in each process, at least
+        /// 1. Default 1000.
+        connections: usize,
+        /// The name of the cookie that binds a client to one process. `None`: no such cookie.
+        sticky: Option<String>,
+        /// The largest WebSocket message in bytes. Default 16 MiB.
+        max_message: u64,
+    },
     /// PHP scripts.
     Php {
         /// The directory of the scripts.

@@ -36,9 +36,10 @@ pub(super) fn app(context: &Context<'_>, name: &str, typed: &At<file::App>) -> R
     let kind = kind(context, typed, kind_typed.value)?;
     let dir = match (&kind, &typed.dir) {
         (_, Some(dir)) => directory(context.sources, dir)?,
-        (AppKind::Psgi { file } | AppKind::Rack { file, .. }, None) => {
-            file.parent().unwrap_or(context.base(&typed.span)).to_owned()
-        }
+        (
+            AppKind::Psgi { file } | AppKind::Rack { file, .. } | AppKind::Pagi { file, .. },
+            None,
+        ) => file.parent().unwrap_or(context.base(&typed.span)).to_owned(),
         (AppKind::Wsgi { dir, .. }, None) => dir.clone(),
         (AppKind::Php { root, .. } | AppKind::ModPerl { root, .. }, None) => root.clone(),
         (AppKind::Command { run, .. }, None) if typed.run.is_none() => {
@@ -52,9 +53,10 @@ pub(super) fn app(context: &Context<'_>, name: &str, typed: &At<file::App>) -> R
         env.entry((*name).to_owned()).or_insert_with(|| (*value).to_owned());
     }
     let fewest = match kind {
-        AppKind::Asgi { .. } | AppKind::Command { .. } | AppKind::Mono { .. } => {
-            Workers { min: 1, max: 1 }
-        }
+        AppKind::Asgi { .. }
+        | AppKind::Pagi { .. }
+        | AppKind::Command { .. }
+        | AppKind::Mono { .. } => Workers { min: 1, max: 1 },
         _ => Workers::default(),
     };
     Ok(App {
@@ -138,6 +140,12 @@ fn kind(context: &Context<'_>, typed: &At<file::App>, kind: Kind) -> Resolution<
         Kind::Wsgi => wsgi(context, typed)?,
         Kind::Rack => rack(context, typed)?,
         Kind::Asgi => asgi(context, typed)?,
+        Kind::Pagi => {
+            let typed_file = required(&typed.file, span, "file", "\"app.pl\"")?;
+            let (connections, sticky, max_message) = of_many_requests(typed)?;
+            let file = file(context.sources, typed_file)?;
+            AppKind::Pagi { file, connections, sticky, max_message }
+        }
         Kind::Php => {
             let root = required(&typed.root, span, "root", "\"DIR\"")?;
             let (root, scripts) = (directory(context.sources, root)?, php_scripts(typed)?);
@@ -210,6 +218,7 @@ fn rack(context: &Context<'_>, typed: &At<file::App>) -> Resolution<AppKind> {
 /// Checks the keys of an asgi application, except those that all kinds have.
 fn asgi(context: &Context<'_>, typed: &At<file::App>) -> Resolution<AppKind> {
     let module_typed = required(&typed.module, &typed.span, "module", "\"chat:application\"")?;
+    let (connections, sticky, max_message) = of_many_requests(typed)?;
     Ok(AppKind::Asgi {
         module: module(module_typed)?,
         dir: match &typed.dir {
@@ -217,13 +226,23 @@ fn asgi(context: &Context<'_>, typed: &At<file::App>) -> Resolution<AppKind> {
             None => context.base(&typed.span).to_owned(),
         },
         python: python(context, typed)?,
-        connections: typed.connections.as_ref().map_or(Ok(1000), |at| within(at, 1..=100_000))?,
-        sticky: match &typed.sticky {
-            Some(at) => Some(sticky_cookie(&at.cookie, &at.span)?),
-            None => None,
-        },
-        max_message: at_least(&typed.max_message, 1)?.unwrap_or(16 * 1024 * 1024),
+        connections,
+        sticky,
+        max_message,
     })
+}
+
+/// Returns `connections`, `sticky` and `max_message` of an application whose processes run many
+/// requests at once.
+fn of_many_requests(typed: &At<file::App>) -> Resolution<(usize, Option<String>, u64)> {
+    let sticky = match &typed.sticky {
+        Some(at) => Some(sticky_cookie(&at.cookie, &at.span)?),
+        None => None,
+    };
+    let connections = typed.connections.as_ref();
+    let connections = connections.map_or(Ok(1000), |at| within(at, 1..=100_000))?;
+    let max_message = at_least(&typed.max_message, 1)?.unwrap_or(16 * 1024 * 1024);
+    Ok((connections, sticky, max_message))
 }
 
 /// Returns the path of an ASP.NET application: whole segments without a final slash, or the default

@@ -17,7 +17,7 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Resolution<()> {
     let php = matches!(kind, Kind::Php);
     let mono = matches!(kind, Kind::Mono);
     let rack = matches!(kind, Kind::Rack);
-    let asgi = matches!(kind, Kind::Asgi);
+    let asgi = matches!(kind, Kind::Asgi | Kind::Pagi);
     let ready = matches!(kind, Kind::Node | Kind::Java);
     let listens = ready || asgi || command || php || mono || rack;
     let mod_perl = matches!(kind, Kind::ModPerl);
@@ -52,8 +52,8 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Resolution<()> {
         (
             "file",
             typed.file.as_ref().map(|at| &at.span),
-            rack || ready || matches!(kind, Kind::Psgi | Kind::Wsgi),
-            "psgi\", \"wsgi\", \"rack\", \"node\" or \"java",
+            rack || ready || matches!(kind, Kind::Psgi | Kind::Wsgi | Kind::Pagi),
+            "psgi\", \"pagi\", \"wsgi\", \"rack\", \"node\" or \"java",
         ),
         ("handler", typed.handler.as_ref().map(|at| &at.span), mod_perl, "mod-perl"),
         ("alias", typed.alias.as_ref().map(|at| &at.span), mod_perl, "mod-perl"),
@@ -108,7 +108,7 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Resolution<()> {
             "mount",
             typed.mount.as_ref().map(|at| &at.span),
             command || takes_every_path,
-            "psgi\", \"mod-perl\", \"wsgi\", \"asgi\", \"rack\" or \"command",
+            "psgi\", \"mod-perl\", \"wsgi\", \"asgi\", \"pagi\", \"rack\" or \"command",
         ),
         (
             "warm_up",
@@ -120,7 +120,7 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Resolution<()> {
             "sticky",
             typed.sticky.as_ref().map(|at| &at.span),
             asgi || ready || command,
-            "asgi\", \"node\", \"java\" or \"command",
+            "asgi\", \"pagi\", \"node\", \"java\" or \"command",
         ),
         (
             "params",
@@ -136,20 +136,20 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Resolution<()> {
             "lib",
             typed.lib.as_ref().map(|at| &at.span),
             rack || asgi || !listens,
-            "cgi-bin\", \"perl-cgi\", \"python-cgi\", \"psgi\", \"mod-perl\", \"wsgi\", \"asgi\" or \"rack",
+            "cgi-bin\", \"perl-cgi\", \"python-cgi\", \"psgi\", \"mod-perl\", \"wsgi\", \"asgi\", \"pagi\" or \"rack",
         ),
         (
             "connections",
             typed.connections.as_ref().map(|at| &at.span),
             command || ready || rack || asgi,
-            "command\", \"node\", \"java\", \"rack\" or \"asgi",
+            "command\", \"node\", \"java\", \"rack\", \"asgi\" or \"pagi",
         ),
-        ("max_message", typed.max_message.as_ref().map(|at| &at.span), asgi, "asgi"),
+        ("max_message", typed.max_message.as_ref().map(|at| &at.span), asgi, "asgi\" or \"pagi"),
         (
             "stop_timeout",
             typed.stop_timeout.as_ref().map(|at| &at.span),
             listens,
-            "command\", \"node\", \"java\", \"php\", \"mono\", \"rack\" or \"asgi",
+            "command\", \"node\", \"java\", \"php\", \"mono\", \"rack\", \"asgi\" or \"pagi",
         ),
     ];
     for (key, span, own, kind) in rows {
@@ -168,9 +168,9 @@ pub(super) fn all_have_effect(typed: &file::App, kind: Kind) -> Resolution<()> {
         matches!(at.value, AppProtocol::Http | AppProtocol::H2c | AppProtocol::Ajp)
     };
     let is_server = typed.speaks.as_ref().is_some_and(is_server)
-        || matches!(kind, Kind::Rack | Kind::Asgi | Kind::Node | Kind::Java);
+        || matches!(kind, Kind::Rack | Kind::Asgi | Kind::Pagi | Kind::Node | Kind::Java);
     if let Some(at) = typed.max_output.as_ref().filter(|_| is_server) {
-        let why = "on rack, asgi, node, java and a program that speaks http or ajp";
+        let why = "on rack, asgi, pagi, node, java and a program that speaks http or ajp";
         return Err(no_effect(&at.span, "max_output", why, "leave it out"));
     }
     if let Some(at) = &typed.idle_timeout {

@@ -316,9 +316,7 @@ fn on_abort(
         Action::App(name) => {
             let app = file.app.get(name);
             // An ASGI application hears of its client and decides itself what to finish.
-            let is_told = app.is_some_and(|app| {
-                app.kind.as_ref().is_some_and(|at| matches!(at.value, Kind::Asgi))
-            });
+            let is_told = is_asgi(file, name);
             let default = if is_told { OnAbort::Cancel } else { OnAbort::Finish };
             (app.and_then(|app| app.on_abort.as_ref()), default)
         }
@@ -347,7 +345,7 @@ fn request_buffering(
             let Some(at) = context.own(&typed.request_buffering) else { return Ok(false) };
             return Err(Problem::new(&at.span, "`request_buffering` makes no difference here")
                 .help(
-                    "it is for `proxy`, `ajp` and for applications that speak asgi, http, h2c or ajp; \
+                    "it is for `proxy`, `ajp` and for applications that speak asgi, pagi, http, h2c or ajp; \
                      other routes take whole bodies, or none",
                 ));
         }
@@ -396,10 +394,10 @@ fn speaks_h2c(file: &File, app: &str) -> bool {
     spoken_by(file, app) == Some(AppProtocol::H2c)
 }
 
-/// Returns true if the application is an ASGI application, which reads bodies as they arrive.
+/// Returns true if the application is an ASGI or PAGI application, which reads bodies as they arrive.
 fn is_asgi(file: &File, app: &str) -> bool {
     let kind = file.app.get(app).and_then(|app| app.kind.as_ref());
-    kind.is_some_and(|at| matches!(at.value, Kind::Asgi))
+    kind.is_some_and(|at| matches!(at.value, Kind::Asgi | Kind::Pagi))
 }
 
 fn spoken_by(file: &File, app: &str) -> Option<AppProtocol> {
@@ -428,6 +426,7 @@ fn takes_every_path(file: &File, app: &str) -> bool {
                 | Kind::ModPerl
                 | Kind::Wsgi
                 | Kind::Asgi
+                | Kind::Pagi
                 | Kind::Rack
                 | Kind::Node
                 | Kind::Java

@@ -193,7 +193,9 @@ pub(super) fn unreadable(name: &str, app: &App, person: &Person) -> Option<Start
             let listed = (!module.starts_with('/')).then(|| dir.clone());
             (&["module"], listed.into_iter().chain(module_files(module, dir)).collect())
         }
-        AppKind::Psgi { file } | AppKind::Rack { file, .. } => (&["file"], vec![file.clone()]),
+        AppKind::Psgi { file } | AppKind::Rack { file, .. } | AppKind::Pagi { file, .. } => {
+            (&["file"], vec![file.clone()])
+        }
         AppKind::ModPerl { preload, .. }
         | AppKind::PerlCgi { preload, .. }
         | AppKind::CgiBin { preload, .. } => {

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use forebay_conf::{self as conf, AppKind};
 use forebay_workers::{
-    AppSpec, Asgi, CgroupLimits, Kind, LaunchSpec, Listening, Mono, PerlMode, Php, ProcessLimits,
-    ProgramSpec, PythonMode, Rack, StartError, Workers,
+    AppSpec, Asgi, CgroupLimits, Kind, LaunchSpec, Listening, Mono, Pagi, PerlMode, Php,
+    ProcessLimits, ProgramSpec, PythonMode, Rack, StartError, Workers,
 };
 
 use crate::scripts::interpreter::survey;
@@ -92,6 +92,19 @@ pub fn definition(name: &str, plan: &conf::App) -> Result<Definition, StartError
             spec.workers = processes(plan);
             spec.max_requests = plan.max_requests;
             spec.watch_at_reload = module_files(module, dir);
+            Ok(Definition::Program(program(spec, plan)))
+        }
+        AppKind::Pagi { file, connections, max_message, .. } => {
+            let pagi = Pagi {
+                file: file.clone(),
+                connections: *connections,
+                max_message: *max_message,
+                stop_timeout: plan.stop_timeout,
+            };
+            let mut spec = forebay_workers::pagi(name, &pagi);
+            spec.workers = processes(plan);
+            spec.max_requests = plan.max_requests;
+            spec.watch_at_reload = vec![file.clone()];
             Ok(Definition::Program(program(spec, plan)))
         }
         AppKind::Command { run, listen, connections, warm_up, .. } => {

@@ -262,8 +262,9 @@ pub fn proof_row(proof: Proof) -> ProofRow {
 
 /// Returns true if the application is a program that has its own listener.
 pub fn listens(plan: &conf::App) -> bool {
-    use conf::AppKind::{Asgi, Command, Mono, Php, Rack};
-    matches!(plan.kind, Asgi { .. } | Php { .. } | Mono { .. } | Rack { .. } | Command { .. })
+    use conf::AppKind::{Asgi, Command, Mono, Pagi, Php, Rack};
+    let is_asynchronous = matches!(plan.kind, Asgi { .. } | Pagi { .. });
+    is_asynchronous || matches!(plan.kind, Php { .. } | Mono { .. } | Rack { .. } | Command { .. })
 }
 
 /// Returns the options for passing requests to a program.
@@ -281,11 +282,13 @@ pub fn program_options(plan: &conf::App) -> ProgramOptions {
             }),
             ..HttpRoute::default()
         }),
-        conf::AppKind::Asgi { sticky, .. } => Protocol::Http(HttpRoute {
-            sticky: sticky.clone(),
-            scope_line: Some(ScopeLine { point: plan.mount.clone() }),
-            ..HttpRoute::default()
-        }),
+        conf::AppKind::Asgi { sticky, .. } | conf::AppKind::Pagi { sticky, .. } => {
+            Protocol::Http(HttpRoute {
+                sticky: sticky.clone(),
+                scope_line: Some(ScopeLine { point: plan.mount.clone() }),
+                ..HttpRoute::default()
+            })
+        }
         conf::AppKind::Mono { dir, .. } => {
             Protocol::Fastcgi(PathMapping::Below, fastcgi(plan, dir, &[]))
         }

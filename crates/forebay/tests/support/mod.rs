@@ -11,6 +11,7 @@ pub mod http3_bridge;
 pub mod identity;
 pub mod load;
 pub mod proc;
+pub mod websocket;
 
 use std::ffi::OsString;
 use std::fs;
