@@ -67,9 +67,10 @@ pub use rate::Rate;
 pub use regex::Regex;
 pub use relay::Relay;
 pub use reply::{
-    Algorithm, Cache, CacheDisk, Compress, ContentCoding, CookieName, Cors, ErrorPages, Filters,
-    Levels, Maintenance, MediaPattern, OriginPattern, Page, PageKind, Replace, ReplaceEscape,
-    ReplyChange, ReplyField, RequestChange, RequestField, Rewrite, Ssi, Statuses,
+    Algorithm, Cache, CacheDisk, Compress, ContentCoding, CookieAttributes, CookieName, Cors,
+    ErrorPages, Expires, Filters, Levels, Maintenance, MediaPattern, OriginPattern, Page, PageKind,
+    Replace, ReplaceEscape, ReplyChange, ReplyField, RequestChange, RequestField, Rewrite,
+    SameSite, Ssi, Statuses,
 };
 pub(crate) use reply::{has_script, is_plain};
 pub use route::{

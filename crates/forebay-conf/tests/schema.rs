@@ -220,6 +220,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("BasicAuth", &["respond = 'x'\n[site.route.basic_auth]\nfile = 'a-file'\n@"]),
     ("Cache", &["proxy = 'http://a'\n[site.route.cache]\n@"]),
     ("Cgi", &["[site.route.cgi]\ndir = 'scripts'\n@"]),
+    ("CookieAttributes", &["respond = 'x'\n[site.route.cookies]\n@"]),
     ("Cors", &["respond = 'x'\n[site.route.cors]\norigins = '*'\n@"]),
     ("Compress", &["files = 'htdocs'\n[site.route.compress]\n@"]),
     (

@@ -18,6 +18,7 @@ mod body;
 mod capture;
 mod changes;
 mod charset;
+mod cookies;
 mod cors;
 mod filter;
 mod grpc;
@@ -31,7 +32,7 @@ pub(crate) use cors::is_preflight;
 use filter::PageStart;
 pub(crate) use grpc::{is_call as is_grpc_call, is_head_of_grpc};
 pub use redirect::InternalRedirect;
-pub use rules::{Rules, is_live_type, is_unbuffered_field};
+pub use rules::{Lifetimes, Rules, is_live_type, is_unbuffered_field};
 
 /// Length of a reply's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

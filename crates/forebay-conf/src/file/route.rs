@@ -15,9 +15,9 @@ use crate::key::{
     TextOr, Time,
 };
 use crate::plan::{
-    BandwidthLimit, BasicAuth, Cache, Clients, Compress, ConcurrencyLimit, Cors, DigestAuth,
-    OnAbort, PathParameters, ProcessLimits, RateLimit, Regex, RouteTimeouts, Satisfy, SignedUrl,
-    Ssi, Symlinks, When,
+    BandwidthLimit, BasicAuth, Cache, Clients, Compress, ConcurrencyLimit, CookieAttributes, Cors,
+    DigestAuth, Expires, OnAbort, PathParameters, ProcessLimits, RateLimit, Regex, RouteTimeouts,
+    Satisfy, SignedUrl, Ssi, Symlinks, When,
 };
 
 /// Conditions on the request, and exactly one answer: files, cgi, fastcgi, scgi, uwsgi, ajp, proxy,
@@ -190,9 +190,9 @@ pub struct Route {
     /// Writes the requests of the route to the access log of the site: true or false. Or a table
     /// for a separate log of this route. Default: true.
     pub log: Option<At<BoolOr<LogFile>>>,
-    /// The time that clients may cache the reply, such as "30d". Default: no caching header is
-    /// added.
-    pub expires: Option<Time>,
+    /// The time that clients may cache the reply, such as "30d", or a table with times by media
+    /// type. Default: no caching header is added.
+    pub expires: Option<Expires>,
     /// Request headers to set before the request reaches an application or server: names and values
     /// with placeholders, such as "X-Real-IP" = "{client}". An empty value removes the header. The
     /// client's own header of that name is removed, even if it has underscores instead of hyphens.
@@ -229,6 +229,9 @@ pub struct Route {
     /// Closes the route: all requests get the file `page` of this table, with status 503. With
     /// false, the route stays open while its site is closed. Default: that of the site.
     pub maintenance: Option<At<BoolOr<Maintenance>>>,
+    /// Attributes that cookies of the application or server get unless they have them. Default: they
+    /// stay as they are.
+    pub cookies: Option<CookieAttributes>,
     /// Lets web pages of other origins use the route (CORS): a table with `origins`. Forebay
     /// answers preflight requests before it checks access rules, and replaces the CORS headers of
     /// the application. Default: browsers let no page of another origin read the replies.

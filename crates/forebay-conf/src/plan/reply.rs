@@ -1,5 +1,6 @@
 //! What a route does to its replies and to their fields.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -540,6 +541,57 @@ pub struct Maintenance {
     pub except: Vec<Clients>,
     /// The page is sent only while this file exists. `None`: always.
     pub while_exists: Option<PathBuf>,
+}
+
+/// The time that clients may cache a reply: `Expires` and `Cache-Control: max-age`.
+#[derive(Clone, Debug, PartialEq, Eq, Table)]
+#[table(short = "default")]
+pub struct Expires {
+    /// The time for all other types. Default: they get no caching header.
+    pub default: Option<Duration>,
+    /// Times by media type, such as { "text/html" = "0s", "image/*" = "30d" }. The longest pattern
+    /// that matches counts.
+    #[key(default, check = are_media_types)]
+    pub types: BTreeMap<String, Duration>,
+}
+
+fn are_media_types(types: &BTreeMap<String, Duration>, span: &Range<usize>) -> Resolution<()> {
+    types.keys().try_for_each(|name| MediaPattern::from_text(name, span).map(drop))
+}
+
+impl Expires {
+    /// Returns the times by media type, with the longest pattern first.
+    pub fn by_type(&self) -> Vec<(MediaPattern, Duration)> {
+        let mut types: Vec<_> = self.types.iter().collect();
+        types.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
+        let parsed = |(name, time): (&String, &Duration)| Some((MediaPattern::parse(name)?, *time));
+        types.into_iter().filter_map(parsed).collect()
+    }
+}
+
+/// Attributes that each cookie of a reply gets unless it has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Table)]
+pub struct CookieAttributes {
+    /// Adds Secure, so that browsers send the cookie only over https. Cookies of requests over http
+    /// stay as they are, because browsers would drop them.
+    #[key(default = false)]
+    pub secure: bool,
+    /// Adds HttpOnly, so that scripts of pages cannot read the cookie.
+    #[key(default = false)]
+    pub http_only: bool,
+    /// Adds SameSite with this value: "strict", "lax" or "none". Default: no SameSite is added.
+    pub same_site: Option<SameSite>,
+}
+
+/// The requests of other sites' pages with which browsers send a cookie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Choice)]
+pub enum SameSite {
+    /// None.
+    Strict,
+    /// Links that a user follows.
+    Lax,
+    /// All. Needs `secure`.
+    None,
 }
 
 /// The origins whose web pages may use a route, although the route has another origin (the CORS

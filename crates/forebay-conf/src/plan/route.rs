@@ -5,14 +5,14 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use forebay_conf_derive::{Choice, Table};
 
 use super::{
-    Action, BandwidthLimit, Cache, Challenge, Clients, Compress, ConcurrencyLimit, Cors,
-    ErrorPages, Filters, ForwardAuth, Jwt, LogFile, Maintenance, Matcher, Mirror, RateLimit,
-    ReplyField, RequestField, Rewrite, RouteTimeouts, Satisfy, SignedUrl, Upstream,
+    Action, BandwidthLimit, Cache, Challenge, Clients, Compress, ConcurrencyLimit,
+    CookieAttributes, Cors, ErrorPages, Expires, Filters, ForwardAuth, Jwt, LogFile, Maintenance,
+    Matcher, Mirror, RateLimit, ReplyField, RequestField, Rewrite, RouteTimeouts, Satisfy,
+    SignedUrl, Upstream,
 };
 use crate::error::Problem;
 use crate::key::paths::ExistingFile;
@@ -33,7 +33,7 @@ pub struct Route {
     /// The access log of the route. `None`: the access log of the site.
     pub own_log: Option<LogFile>,
     /// The time that clients may cache the reply: `Expires` and `Cache-Control: max-age`.
-    pub expires: Option<Duration>,
+    pub expires: Option<Expires>,
     /// The charset that is added to the `Content-Type` of texts without one. It is a token.
     pub charset: Option<String>,
     /// Changes to the fields of a request before the origin gets the request.
@@ -86,6 +86,8 @@ pub struct Route {
     /// The page that is sent instead of all replies, from the route or its site. `None`: the route
     /// is open.
     pub maintenance: Option<Arc<Maintenance>>,
+    /// Attributes that cookies of the application get.
+    pub cookies: Option<CookieAttributes>,
     /// Web pages of other origins that may use the route. `None`: Forebay leaves CORS to the
     /// application.
     pub cors: Option<Cors>,

@@ -67,6 +67,7 @@ impl Plan {
             internal_redirects: false,
             error_pages: ErrorPages::default(),
             maintenance: None,
+            cookies: None,
             cors: None,
             access: Access::default(),
             bandwidth_limit: None,

@@ -16,7 +16,7 @@ use super::reply::cache;
 use super::reply::{error_pages, maintenance};
 use super::reply::{remove_headers, reply_headers, request_headers};
 use super::template::rewrite_target;
-use super::value::{method, optional_time, size_or_unlimited, text};
+use super::value::{method, size_or_unlimited, text};
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, BoolOr, File, Kind};
@@ -80,7 +80,7 @@ pub(super) fn route(
             }
             _ => None,
         },
-        expires: optional_time(&typed.expires)?,
+        expires: typed.expires.clone(),
         charset: typed.charset.as_ref().map(charset).transpose()?,
         request_headers,
         reply_headers: reply_headers(typed, known)?,
@@ -92,6 +92,7 @@ pub(super) fn route(
             &of_site.error_pages,
         )?,
         maintenance: maintenance(context, &typed.maintenance, of_site.maintenance.as_ref())?,
+        cookies: typed.cookies,
         cors: typed.cors.clone(),
         max_body: size_or_unlimited(&typed.max_body)?.or(of_site.max_body),
         access,

@@ -20,7 +20,7 @@ use forebay_server::exchange::{Gate, Origin};
 use forebay_server::filter::Filters;
 use forebay_server::pages::Closed;
 use forebay_server::relay::Relay;
-use forebay_server::reply::Rules;
+use forebay_server::reply::{Lifetimes, Rules};
 use forebay_server::route::{Route, Sendfile, Site, Table};
 use forebay_upstream::ajp::Ajp;
 use forebay_upstream::app_server::AppServer;
@@ -454,11 +454,12 @@ fn rules(route: &forebay_conf::Route) -> Option<Rc<Rules>> {
     let changes_fields = !route.reply_headers.is_empty() || !route.remove_headers.is_empty();
     let is_plain =
         !sends_files && !changes_fields && route.cors.is_none() && route.charset.is_none();
-    if is_plain && route.expires.is_none() {
+    if is_plain && route.expires.is_none() && route.cookies.is_none() {
         return None;
     }
     Some(Rc::new(Rules {
-        expires: route.expires.map(|expires| expires.as_secs()),
+        expires: route.expires.as_ref().map(Lifetimes::new),
+        cookies: route.cookies,
         charset: route.charset.as_deref().map(Into::into),
         sends_files,
         cors: route.cors.clone().map(Rc::new),

@@ -42,6 +42,49 @@ fn a_field_can_be_set_only_if_it_is_missing() {
 }
 
 #[test]
+fn lifetimes_depend_on_the_media_type() {
+    let rules = "[[site.route]]\npath = \"/*\"\nproxy = \"http://10.0.0.1:3000\"\n\
+        expires = { default = \"1m\", types = { \"text/*\" = \"2m\", \"text/html\" = \"0s\" } }\n";
+    in_memory(rules, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        for (kind, wanted) in [
+            ("Content-Type: text/html; charset=utf-8\r\n", "max-age=0"),
+            ("content-type: TEXT/CSS\r\n", "max-age=120"),
+            ("Content-Type: image/png\r\n", "max-age=60"),
+            ("", "max-age=60"),
+        ] {
+            let (_, reply) = world.pass(&mut backend, get("/", ""), replying("200 OK", kind)).await;
+            assert_eq!(reply.values("cache-control"), [wanted], "{kind}");
+        }
+    });
+}
+
+#[test]
+fn cookies_get_the_attributes_that_they_lack() {
+    let rules = "[[site.route]]\npath = \"/*\"\nproxy = \"http://10.0.0.1:3000\"\n\
+        cookies = { secure = true, http_only = true, same_site = \"lax\" }\n";
+    in_memory(rules, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let own = "Set-Cookie: a=1\r\nSet-Cookie: b=2; SameSite=None\r\n";
+        for status in ["200 OK", "404 Not Found"] {
+            let (_, reply) = world.pass(&mut backend, get("/", ""), replying(status, own)).await;
+            // The request came by http, so browsers would drop a cookie with `Secure`.
+            let wanted = ["a=1; HttpOnly; SameSite=Lax", "b=2; SameSite=None; HttpOnly"];
+            assert_eq!(reply.values("set-cookie"), wanted, "{status}");
+        }
+    });
+    let trusting =
+        format!("[[site]]\nlisten = \"127.0.0.1:80\"\ntrusted_proxies = \"192.0.2.0/24\"\n{rules}");
+    in_memory(&trusting, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let own = "Set-Cookie: a=1\r\n";
+        let request = get("/", "X-Forwarded-Proto: https\r\n");
+        let (_, reply) = world.pass(&mut backend, request, replying("200 OK", own)).await;
+        assert_eq!(reply.values("set-cookie"), ["a=1; Secure; HttpOnly; SameSite=Lax"]);
+    });
+}
+
+#[test]
 fn errors_of_the_origin_stay_as_they_are_unless_always_says_otherwise() {
     in_memory(RULES, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");

@@ -53,8 +53,24 @@ pub fn decorate(cx: &mut Cx<'_>, layers: &[&[Directive]], route: &mut DraftRoute
         }
     }
     for expires in all(layers, "ExpiresByType").into_iter().filter(|_| has_expires) {
-        let next = "expiry has no types: write routes with `suffix` and `expires`";
-        route.comments.push(cx.note(expires, next));
+        match access_plus(&expires.args[1..].join(" ")) {
+            Some(time) if cx.keys.has("Expires", "types") => {
+                let default = match route.keys.get("expires") {
+                    Some(Value::Table(_)) => None,
+                    other => other.cloned(),
+                };
+                if default.is_some() {
+                    route.keys.remove("expires");
+                }
+                let table = route.keys.table("expires");
+                table.set_some("default", default);
+                table.table("types").set(&expires.arg(0).to_ascii_lowercase(), time);
+            }
+            _ => {
+                let next = "write a time since the request in `types` of `expires`";
+                route.comments.push(cx.note(expires, next));
+            }
+        }
     }
     let compressed = all(layers, "AddOutputFilterByType");
     let mut types: Vec<&str> = Vec::new();
@@ -107,6 +123,29 @@ fn header(cx: &mut Cx<'_>, directive: &Directive, route: &mut DraftRoute) {
     }
     let word = |at: usize| args.get(at).map_or("", String::as_str);
     let (action, name, value) = (word(0).to_ascii_lowercase(), word(1), word(2));
+    if name.eq_ignore_ascii_case("set-cookie") && action.starts_with("edit") {
+        match added_attributes(value, word(3)).filter(|_| cx.keys.route("cookies")) {
+            Some(attributes) => {
+                let cookies = route.keys.table("cookies");
+                attributes.into_iter().for_each(|(key, value)| cookies.set(key, value));
+            }
+            None => {
+                let next = "write the attributes that cookies lack in `cookies`";
+                route.comments.push(cx.note(directive, next));
+            }
+        }
+        return;
+    }
+    // Browsers ignore this field in replies over http.
+    let is_hsts = name.eq_ignore_ascii_case("strict-transport-security");
+    let is_https = |text: &str| {
+        let text = text.to_ascii_lowercase().replace([' ', '"', '\''], "");
+        ["env=https", "expr=%{https}==on"].contains(&text.as_str())
+    };
+    let args = match args {
+        [before @ .., last] if is_hsts && before.len() == 3 && is_https(last) => before,
+        args => args,
+    };
     let has_condition = args.len() > 3 || is_condition(word(2)) && action == "unset";
     let is_name = !name.is_empty()
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
@@ -167,6 +206,26 @@ fn header(cx: &mut Cx<'_>, directive: &Directive, route: &mut DraftRoute) {
             route.comments.push(cx.note(directive, next));
         }
     }
+}
+
+/// The attributes that `Header edit Set-Cookie FROM TO` appends to each cookie, as keys of `cookies`.
+/// `None`: the line changes cookies in another way.
+fn added_attributes(from: &str, to: &str) -> Option<Vec<(&'static str, Value)>> {
+    let rest = match from {
+        "^(.*)$" | "(.*)" | "^(.+)$" | "(.+)" => to.strip_prefix("$1")?,
+        "$" => to,
+        _ => return None,
+    };
+    let attribute = |text: &str| match text.trim().to_ascii_lowercase().as_str() {
+        "secure" => Some(("secure", true.into())),
+        "httponly" => Some(("http_only", true.into())),
+        "samesite=strict" => Some(("same_site", "strict".into())),
+        "samesite=lax" => Some(("same_site", "lax".into())),
+        "samesite=none" => Some(("same_site", "none".into())),
+        _ => None,
+    };
+    let parts = rest.split(';').map(str::trim).filter(|part| !part.is_empty());
+    parts.map(attribute).collect()
 }
 
 /// Translates `RequestHeader set|unset NAME VALUE`.

@@ -7,7 +7,7 @@ use super::scope::Scope;
 use super::syntax::Directive;
 use super::upstreams::{BackendProtocol, to};
 use super::variables::Variables;
-use super::{logs, value_maps};
+use super::{logs, names, value_maps};
 use crate::draft::DraftRoute;
 use crate::units::{duration, size};
 use crate::value::{Table, Value};
@@ -28,6 +28,7 @@ pub fn decorate(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut Draf
     }
     reply_fields(cx, variables, route);
     expires(cx, scope, route);
+    cookies(cx, scope, route);
     charset(cx, scope, route);
     if let Some(compress) = compress(scope) {
         let is_fixed = ["respond", "redirect"].iter().any(|key| route.keys.get(key).is_some());
@@ -239,12 +240,82 @@ fn expires(cx: &mut Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
         }
         time => match duration(time) {
             Some(time) => route.keys.set("expires", time),
-            None => {
-                let next = "write one time, such as expires = \"30d\", in each route";
-                route.comments.push(cx.note(directive, next));
-            }
+            None => match expires_by_type(cx, time).filter(|_| cx.keys.has("Expires", "types")) {
+                Some(table) => route.keys.set("expires", table),
+                None => {
+                    let next =
+                        "write a time such as expires = \"30d\", or times by type in `types`";
+                    route.comments.push(cx.note(directive, next));
+                }
+            },
         },
     }
+}
+
+/// Translates `proxy_cookie_flags ~ FLAG...`, which holds for all cookies.
+fn cookies(cx: &mut Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
+    if !cx.keys.route("cookies") || route.keys.get("proxy").is_none() {
+        return;
+    }
+    for directive in scope.all("proxy_cookie_flags") {
+        let flag = |flag: &String| match flag.to_ascii_lowercase().as_str() {
+            "secure" => Some(("secure", Value::from(true))),
+            "httponly" => Some(("http_only", true.into())),
+            "samesite=strict" => Some(("same_site", "strict".into())),
+            "samesite=lax" => Some(("same_site", "lax".into())),
+            "samesite=none" => Some(("same_site", "none".into())),
+            _ => None,
+        };
+        let flags: Option<Vec<_>> = directive.args.iter().skip(1).map(flag).collect();
+        match flags.filter(|_| matches!(directive.arg(0), "~" | "~." | "~.*")) {
+            Some(flags) => {
+                let cookies = route.keys.table("cookies");
+                flags.into_iter().for_each(|(key, value)| cookies.set(key, value));
+            }
+            None => {
+                let next = names::next_step("proxy_cookie_flags");
+                route.comments.push(cx.note(directive, next));
+            }
+        }
+    }
+}
+
+/// The times by media type of `map $sent_http_content_type $variable`. `None`: there is no such map,
+/// or one of its lines has another form.
+fn expires_by_type(cx: &Cx<'_>, variable: &str) -> Option<Table> {
+    let map = cx
+        .http
+        .every("map")
+        .find(|map| map.arg(1) == variable && map.arg(0) == "$sent_http_content_type")?;
+    let time = |text: &str| match text {
+        "max" => Some("3650d".to_owned()),
+        "epoch" => Some("0s".to_owned()),
+        text if text.starts_with('-') => Some("0s".to_owned()),
+        text => duration(text),
+    };
+    let mut table = Table::default();
+    let mut types = Table::default();
+    for line in map.inside() {
+        let is_off = line.arg(0) == "off";
+        match line.name.as_str() {
+            "default" if is_off => {}
+            "default" => table.set("default", time(line.arg(0))?),
+            _ if is_off => return None,
+            name => {
+                // `~image/` finds the text anywhere, which for a type and its slash is the beginning.
+                let pattern = match name.trim_start_matches("~*").trim_start_matches(['~', '^']) {
+                    kind if kind.len() == name.len() => kind.to_owned(),
+                    kind => format!("{}*", kind.strip_suffix('/').map(|kind| format!("{kind}/"))?),
+                };
+                if !pattern.bytes().all(|b| b.is_ascii_alphanumeric() || b"/+-.*".contains(&b)) {
+                    return None;
+                }
+                types.set(&pattern, time(line.arg(0))?);
+            }
+        }
+    }
+    table.set("types", types);
+    Some(table)
 }
 
 /// Returns the value of Forebay's key `compress` for an nginx block. Returns `None` if `gzip` is

@@ -103,7 +103,8 @@ pub fn next_step(name: &str) -> &'static str {
         "fastcgi_next_upstream" => {
             "Forebay tries another server after a failed connection by itself"
         }
-        "proxy_cookie_path" | "proxy_cookie_domain" | "proxy_cookie_flags" => {
+        "proxy_cookie_flags" => "write the attributes that cookies lack in `cookies`",
+        "proxy_cookie_path" | "proxy_cookie_domain" => {
             "cookies get the client's host and prefix by `redirect = \"rewrite\"`, the default; other changes are left to the application"
         }
         "ssl_crl" => {

@@ -32,6 +32,23 @@ fn fields_that_keep_those_of_the_application_are_added() {
         ("Header add Link a", "add_headers = { Link = \"a\" }"),
         ("Header set X-A b", "set_headers = { X-A = \"b\" }"),
         ("Header append Vary A\nHeader append Vary B", "Vary = { value = [\"A\", \"B\"] }"),
+        (
+            "Header edit Set-Cookie ^(.*)$ $1;HttpOnly;Secure",
+            "cookies = { http_only = true, secure = true }",
+        ),
+        (
+            "Header always edit Set-Cookie (.*) \"$1; SameSite=Lax\"",
+            "cookies = { same_site = \"lax\" }",
+        ),
+        (
+            "Header always set Strict-Transport-Security max-age=9 \"expr=%{HTTPS} == 'on'\"",
+            "Strict-Transport-Security = { value = \"max-age=9\", always = true }",
+        ),
+        (
+            "ExpiresActive on\nExpiresDefault A60\nExpiresByType image/png \"access plus 1 day\"\n\
+             ExpiresByType text/html A0",
+            "expires = { default = \"1m\", types = { \"image/png\" = \"1d\", \"text/html\" = \"0s\" } }",
+        ),
         ("Header setifempty X-A b", "X-A = { value = \"b\", if_missing = true }"),
     ] {
         let found = host(line);

@@ -3,7 +3,7 @@
 
 use forebay_import::{Imported, Language};
 
-use crate::support::{notes, translated};
+use crate::support::{nginx, notes, translated};
 
 /// Returns the translation of a block `http`, which Forebay must accept. `{}` in the text is the
 /// directory of the configuration.
@@ -324,6 +324,44 @@ fn links_stay_refused() {
     assert!(!found.toml.contains("files = ") && !found.notes.is_empty(), "{}", found.toml);
     let found = of("disable_symlinks on; disable_symlinks off;");
     assert!(!found.toml.contains("NOT TRANSLATED"), "{}", found.toml);
+}
+
+#[test]
+fn attributes_of_all_cookies_are_kept() {
+    let of = |flags: &str| {
+        server(&format!(
+            "location / {{ proxy_pass http://127.0.0.1:9; proxy_cookie_flags {flags}; }}"
+        ))
+    };
+    let found = of("~ secure samesite=strict");
+    let wanted = "cookies = { secure = true, same_site = \"strict\" }";
+    assert!(found.toml.contains(wanted), "{}", found.toml);
+    for flags in ["one httponly", "~ nosecure"] {
+        let found = of(flags);
+        assert!(found.toml.contains("NOT TRANSLATED"), "{flags}:\n{}", found.toml);
+    }
+}
+
+#[test]
+fn lifetimes_by_media_type_become_a_table() {
+    let of = |lines: &str| {
+        nginx(&format!(
+            "map $sent_http_content_type $expires {{ {lines} }}\n\
+             server {{ listen 8080; expires $expires; location / {{ proxy_pass http://127.0.0.1:9; }} }}"
+        ))
+    };
+    let found = of("default off; text/html epoch; text/css max; ~image/ 30d; application/pdf 42h;");
+    for wanted in [
+        "\"text/html\" = \"0s\"",
+        "\"text/css\" = \"3650d\"",
+        "\"image/*\" = \"30d\"",
+        "\"application/pdf\" = \"42h\"",
+    ] {
+        assert!(found.toml.contains(wanted), "{wanted}:\n{}", found.toml);
+    }
+    assert!(!found.toml.contains("NOT TRANSLATED"), "{}", found.toml);
+    let found = of("default 1h; ~(png|gif) 30d;");
+    assert!(found.toml.contains("NOT TRANSLATED"), "{}", found.toml);
 }
 
 #[test]

@@ -4,13 +4,13 @@ use std::iter;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
-use forebay_conf::{Cors, ReplyChange, ReplyField};
+use forebay_conf::{CookieAttributes, Cors, Expires, MediaPattern, ReplyChange, ReplyField};
 use forebay_net::head::Request;
 use forebay_net::template::Escape;
 use forebay_wire::http1::{KnownField, encode};
 
 use super::changes::FieldChanges;
-use super::{charset, cors};
+use super::{charset, cookies, cors};
 
 /// A route's changes to the head of a reply.
 #[derive(Clone, Debug, Default)]
@@ -23,13 +23,42 @@ pub struct Rules {
     pub by_request: Vec<ReplyField>,
     /// Web pages of other origins that may use the route.
     pub cors: Option<Rc<Cors>>,
-    /// Lifetime in caches in seconds: `Expires` and `Cache-Control: max-age`.
-    pub expires: Option<u64>,
+    /// Lifetime in caches: `Expires` and `Cache-Control: max-age`.
+    pub expires: Option<Lifetimes>,
+    /// Attributes of cookies. [`Self::of_request`] decides about `Secure`.
+    pub cookies: Option<CookieAttributes>,
     /// Charset that is added to the `Content-Type` of texts without one.
     pub charset: Option<Rc<str>>,
     /// True if `X-Accel-Redirect` and `X-Sendfile` make the server send a file in place of the
     /// reply.
     pub sends_files: bool,
+}
+
+/// Lifetimes of replies in caches.
+#[derive(Clone, Debug)]
+pub struct Lifetimes {
+    by_type: Rc<[(MediaPattern, Duration)]>,
+    default: Option<Duration>,
+}
+
+impl Lifetimes {
+    /// Converts the setting of a route.
+    pub fn new(settings: &Expires) -> Self {
+        Self { by_type: settings.by_type().into(), default: settings.default }
+    }
+
+    /// The lifetime of a reply with these field lines.
+    fn of(&self, lines: &[u8]) -> Option<Duration> {
+        if self.by_type.is_empty() {
+            return self.default;
+        }
+        let mut fields = forebay_wire::fields::of_lines(lines);
+        let kind = fields.find(|field| field.name.eq_ignore_ascii_case(b"content-type"));
+        let kind = kind.map_or(&b""[..], |kind| kind.value);
+        let kind = kind.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();
+        let mut types = self.by_type.iter();
+        types.find(|(pattern, _)| pattern.matches(kind)).map(|(_, time)| *time).or(self.default)
+    }
 }
 
 impl Rules {
@@ -48,7 +77,7 @@ impl Rules {
 
     /// Returns true if a field value depends on the request.
     pub(crate) fn is_by_request(&self) -> bool {
-        !self.by_request.is_empty() || self.cors.is_some()
+        !self.by_request.is_empty() || self.cors.is_some() || self.cookies.is_some()
     }
 
     /// Returns the rules for the reply to `request`. In these rules, all placeholders are replaced
@@ -60,6 +89,9 @@ impl Rules {
         let mut rules = Self { by_request: Vec::new(), cors: None, ..Self::clone(self) };
         if let Some(cors) = &self.cors {
             cors::change_reply(cors, request, &mut rules.always);
+        }
+        if let Some(cookies) = &mut rules.cookies {
+            cookies.secure &= request.https;
         }
         let mut value = Vec::new();
         for field in &self.by_request {
@@ -97,16 +129,20 @@ impl Rules {
         if let Some(charset) = &self.charset {
             charset::add(charset, out, start);
         }
+        if let Some(cookies) = &self.cookies {
+            cookies::add(cookies, out, start);
+        }
         self.always.remove_from(out, start);
         if !is_error {
             self.unless_error.remove_from(out, start);
             out.extend_from_slice(&self.unless_error.add);
         }
         out.extend_from_slice(&self.always.add);
-        if let Some(seconds) = self.expires.filter(|_| !is_error) {
-            let at = SystemTime::now() + Duration::from_secs(seconds);
+        let lifetimes = self.expires.as_ref().filter(|_| !is_error);
+        if let Some(time) = lifetimes.and_then(|lifetimes| lifetimes.of(&out[start..])) {
+            let at = SystemTime::now() + time;
             encode::field(out, "Expires", httpdate::fmt_http_date(at).as_bytes());
-            encode::field(out, "Cache-Control", format!("max-age={seconds}").as_bytes());
+            encode::field(out, "Cache-Control", format!("max-age={}", time.as_secs()).as_bytes());
         }
         let end = out.len();
         let by_status = Some(&self.unless_error).filter(|_| !is_error);
