@@ -1,8 +1,9 @@
 //! The descendants of a process.
 
-use crate::Cpu;
 use std::collections::HashMap;
 use std::fs;
+use std::iter::Sum;
+use std::ops::{Add, Sub};
 use std::path::Path;
 use std::time::Duration;
 
@@ -117,11 +118,53 @@ fn ticks(count: u64) -> Duration {
     Duration::from_secs_f64(count as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
+/// CPU time of one or more processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cpu {
+    /// CPU time in the program itself.
+    pub user: Duration,
+    /// CPU time in the kernel, on behalf of the program.
+    pub system: Duration,
+}
+
+impl Cpu {
+    /// Returns user and system time together.
+    pub fn total(&self) -> Duration {
+        self.user + self.system
+    }
+}
+
+impl Add for Cpu {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { user: self.user + other.user, system: self.system + other.system }
+    }
+}
+
+impl Sub for Cpu {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self {
+            user: self.user.saturating_sub(other.user),
+            system: self.system.saturating_sub(other.system),
+        }
+    }
+}
+
+impl Sum for Cpu {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), Add::add)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::process::{Command, Stdio};
     use std::time::Instant;
+
+    use super::*;
 
     #[test]
     fn an_end_that_has_begun_is_seen_until_it_is_reaped_and_after() {

@@ -25,7 +25,6 @@ mod message;
 mod owners;
 mod room;
 mod server;
-mod started;
 
 pub use child::{Child, HelpedChild, Starting};
 pub use owners::Owners;
@@ -236,6 +235,6 @@ fn is_same(one: &Identity, other: &Identity) -> bool {
 }
 
 /// Returns true if `identity` has a user other than root.
-pub(crate) fn is_for_helper(identity: &Identity) -> bool {
+fn is_for_helper(identity: &Identity) -> bool {
     identity.user.as_ref().is_some_and(|(user, _)| *user != 0)
 }

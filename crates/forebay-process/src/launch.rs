@@ -5,13 +5,6 @@
 //! (`forebay __launch OPTIONS -- PROGRAM ARGUMENTS`), changes what the program inherits, and then
 //! becomes the program under the same process id.
 
-use crate::Identity;
-use crate::cgroup::Cgroup;
-use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
-use rustix::process::{
-    Resource, Rlimit, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit,
-};
-use rustix::thread::{CpuSet, sched_setaffinity};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 use std::os::unix::ffi::OsStringExt;
@@ -19,6 +12,17 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::OnceLock;
+
+use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, getppid, getrlimit, prlimit, set_parent_process_death_signal,
+    setrlimit,
+};
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use crate::Identity;
+use crate::cgroup::Cgroup;
 
 /// An environment variable that `forebay compare` sets for the servers that it starts. The tools of
 /// `forebay compare` (`perf`) may then read the memory and descriptors of these servers as the same
@@ -392,6 +396,58 @@ fn inherit_socket(command: &mut Command, name: &OsStr) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Directories of servers that an ordinary user's `PATH` leaves out on Debian.
+const SYSTEM_DIRECTORIES: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
+
+/// Returns `PATH` with the system directories added, for the environment of servers.
+pub fn search_path() -> OsString {
+    let given = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
+    let mut directories: Vec<PathBuf> = std::env::split_paths(&given).collect();
+    for extra in SYSTEM_DIRECTORIES.map(PathBuf::from) {
+        if !directories.contains(&extra) {
+            directories.push(extra);
+        }
+    }
+    std::env::join_paths(directories).unwrap_or(given)
+}
+
+// Gives child processes the limit on open descriptors that Forebay found at its start, not the
+// gateway's higher limit. Programs that use `select`, or that close all possible descriptors,
+// become slow or fail under a high limit.
+
+static FOUND: OnceLock<Rlimit> = OnceLock::new();
+
+/// Records this process's limit on open descriptors. Call this before Forebay raises the limit.
+/// Later calls do nothing.
+pub fn record_descriptors() {
+    let _ = FOUND.set(getrlimit(Resource::Nofile));
+}
+
+/// Returns the recorded soft limit on open descriptors if Forebay has raised the limit. Returns
+/// `None` if Forebay has not raised the limit, or if the recorded soft limit is infinite.
+pub fn found_descriptors() -> Option<u64> {
+    let found = FOUND.get()?;
+    found.current.filter(|_| getrlimit(Resource::Nofile) != *found)
+}
+
+/// Returns the recorded soft limit on open descriptors, or the current soft limit if none is
+/// recorded. `None` means that the limit is infinite.
+pub fn started_descriptors() -> Option<u64> {
+    FOUND.get().copied().unwrap_or_else(|| getrlimit(Resource::Nofile)).current
+}
+
+/// Sets the limit on open descriptors of `process` to the recorded limit. Call this immediately
+/// after the start of the process. Before this call, the process may see the gateway's higher
+/// limit. A change of the limit before the start would require a `fork`, which is slow for large
+/// processes.
+pub fn give_back_descriptors(process: Pid) {
+    let Some(found) = FOUND.get() else { return };
+    if getrlimit(Resource::Nofile) != *found {
+        // A process that has already ended needs no limit.
+        let _ = prlimit(Some(process), Resource::Nofile, *found);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -425,5 +481,11 @@ mod tests {
             let arguments = text.split_whitespace().map(OsString::from);
             assert_eq!(Launch::parse(arguments), None, "{text}");
         }
+    }
+
+    #[test]
+    fn the_search_path_reaches_servers() {
+        let path = search_path();
+        assert!(std::env::split_paths(&path).any(|directory| directory == Path::new("/usr/sbin")));
     }
 }

@@ -8,10 +8,7 @@
 
 mod beginning;
 pub mod cgroup;
-mod cpu;
 pub mod descendants;
-mod descriptors;
-mod error;
 mod group_reaper;
 mod guardian;
 mod helper;
@@ -21,36 +18,30 @@ mod launch;
 mod launcher;
 mod output_lines;
 mod processors;
-mod program_guardian;
 pub mod rights;
 mod root;
-mod search_path;
-mod separation;
 
 pub use beginning::beginning;
-pub use cpu::Cpu;
-pub use descriptors::{
-    found_descriptors, give_back_descriptors, record_descriptors, started_descriptors,
-};
-pub use error::StartError;
+pub use descendants::Cpu;
 pub use group_reaper::{GroupReaper, PolledGroupReaper};
-pub use guardian::{Guardian, Wake};
+pub use guardian::{Guardian, Wake, guard_program};
 pub use helper::{
     Child, HELPER, HelpedChild, HelpedLaunch, HelpedRoom, Helper, Owners, Starting, help,
 };
 pub use identity::Identity;
 pub use init::{is_below_init, run_below_init};
-pub use launch::{Launch, MAY_BE_MEASURED, ProcessLimits, cpu_set, launch, myself};
-pub use launcher::{LaunchSpec, Launcher};
+pub use launch::{
+    Launch, MAY_BE_MEASURED, ProcessLimits, cpu_set, found_descriptors, give_back_descriptors,
+    launch, myself, record_descriptors, search_path, started_descriptors,
+};
+pub use launcher::{LaunchSpec, Launcher, StartError};
 pub use output_lines::{OutputLines, Severity, append_escaped};
 pub use processors::{
     keep_process, keep_to, kept_processor, leave_processor, on_all_processors, processors_for,
     record_processors,
 };
-pub use program_guardian::guard_program;
 pub use rights::{Person, Refusal, Right, changeable_by_others};
 pub use root::{
     Connection, Keeps, ROOT, RootCommand, RootEvent, RootProcess, end_root, seal_root,
     supervise_root,
 };
-pub use search_path::search_path;

@@ -22,7 +22,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// File name of the socket in a room.
-pub(super) const SOCKET: &str = "socket";
+const SOCKET: &str = "socket";
 /// Mode of the directory of all rooms. Everyone may pass through it, because the owners of rooms
 /// are different users.
 const OF_ALL: u32 = 0o711;

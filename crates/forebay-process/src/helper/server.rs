@@ -1,21 +1,6 @@
 //! The helper process. It has only one thread: a child gets the parent death signal when the thread
 //! that started the child ends, not when the process ends.
 
-use super::child::{GROUP, STARTED};
-use super::message::{
-    GroupRequest, LaunchRequest, MOST_BYTES, MOST_DESCRIPTORS, Request, RoomRequest, parse_user,
-};
-use super::owners::{Owners, find};
-use super::room::Rooms;
-use super::started::{Descriptors, Started, failed, refusal, report, with};
-use crate::cgroup::LimitedCgroup;
-use crate::{Child, Identity, Launch, PolledGroupReaper, myself};
-use nix::sys::signal::{SigSet, Signal};
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::io::{DupFlags, Errno, dup2, dup3, retry_on_intr};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
-use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, getrlimit, pidfd_open, setrlimit};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{File, remove_dir_all};
@@ -25,6 +10,22 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
+
+use nix::sys::signal::{SigSet, Signal};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::{DupFlags, Errno, dup2, dup3, retry_on_intr};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, getrlimit, pidfd_open, setrlimit};
+
+use super::child::{Descriptors, GROUP, STARTED, Started, failed, message_of, refusal, report};
+use super::message::{
+    GroupRequest, LaunchRequest, MOST_BYTES, MOST_DESCRIPTORS, Request, RoomRequest, parse_user,
+};
+use super::owners::{Owners, find};
+use super::room::Rooms;
+use crate::cgroup::LimitedCgroup;
+use crate::{Child, Identity, Launch, PolledGroupReaper, myself};
 
 /// The first argument of the process.
 pub const VERB: &str = "__helper";
@@ -154,7 +155,7 @@ impl HelperServer {
             }
             if has_request && !self.take_request(&mut buffer)? {
                 is_open = false;
-                self.children.iter_mut().for_each(super::started::Started::abandon);
+                self.children.iter_mut().for_each(super::child::Started::abandon);
             }
             self.reap();
         }
@@ -276,7 +277,7 @@ impl HelperServer {
         if let Some(reaper) = self.reaper.as_mut().filter(|_| room.is_none()) {
             reaper.watch(child);
         }
-        report(&status, &with(STARTED, &child.as_raw_pid().to_ne_bytes()));
+        report(&status, &message_of(STARTED, &child.as_raw_pid().to_ne_bytes()));
         started.status = Some(status);
         self.children.push(started);
     }
@@ -377,7 +378,7 @@ impl HelperServer {
         }
         match LimitedCgroup::make_here(&request.app, request.limits) {
             Ok(Some(group)) => {
-                let report = with(GROUP, group.path().as_os_str().as_encoded_bytes());
+                let report = message_of(GROUP, group.path().as_os_str().as_encoded_bytes());
                 // `before` has the same directory as the new group. Do not drop `before`, because
                 // the drop would remove the directory.
                 if let Some(before) = self.groups.insert(request.app.clone(), group) {
