@@ -2,10 +2,10 @@
 
 mod client;
 mod file;
-mod matrix;
 mod parse;
 mod plan;
 mod problem;
+mod tables;
 
 pub use client::{Better, Client, Find, Printed};
 pub use plan::{

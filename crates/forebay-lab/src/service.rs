@@ -1,13 +1,11 @@
 //! Services of a trial, such as databases: started before the server, ended after it, not measured.
 
-use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::experiment::{Configuration, Plan, Service, ServiceValues, Values, in_words, missing};
 use crate::keeper::{ENDED_WELL, Keeper, Launch};
-use crate::trial::{Halt, READY_INTERVAL, Runner, broken};
+use crate::trial::{Halt, READY_INTERVAL, Runner, broken, is_listening};
 
 /// Running services of a trial. Dropping this value ends the services, in the reverse order of
 /// their starts.
@@ -193,14 +191,5 @@ impl Runner {
         let output = keeper.last_output();
         let reason = format!("{}{reason}", work.part);
         Err(Halt::CannotStart { configuration: work.of.to_owned(), reason, output })
-    }
-}
-
-/// Returns true if a connection to `HOST:PORT` or `unix:PATH` succeeds. Closes the connection at
-/// once.
-pub fn is_listening(address: &str) -> bool {
-    match address.strip_prefix("unix:") {
-        Some(path) => UnixStream::connect(Path::new(path)).is_ok(),
-        None => TcpStream::connect(address).is_ok(),
     }
 }

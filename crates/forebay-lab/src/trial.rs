@@ -1,21 +1,25 @@
 //! Trials: their results, and the preparation of a fresh server. `round.rs` runs them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::ops::RangeInclusive;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 use forebay_load::{Control, Endpoint, Gateway, Outcome, Protocol, Spec, Stop, TlsOptions, Url};
+use procfs::process::Process;
 use serde::{Deserialize, Serialize};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
 
 use crate::experiment::{
     Amount, Configuration, Load, Plan, Printed, ServiceValues, Template, Values,
 };
 use crate::keeper::{Keeper, KeeperError, Launch};
-use crate::run::Interrupt;
-use crate::service::is_listening;
 use crate::watch::{Evidence, Series};
 
 /// Interval between attempts to reach a server that is not ready yet.
@@ -523,6 +527,59 @@ pub(crate) fn refuse_occupied(
 
 pub(crate) fn broken(error: KeeperError) -> Halt {
     Halt::Broken(error.to_string())
+}
+
+// Signals such as Ctrl-C. The first signal asks the experiment to end. The second signal ends this
+// program at once. The keeper of each server (a process, see `keeper`) still ends the server and
+// removes its files.
+
+/// Flag that a signal has arrived, and the number of the signal.
+#[derive(Clone, Debug, Default)]
+pub struct Interrupt {
+    is_set: Arc<AtomicBool>,
+    signal: Arc<AtomicUsize>,
+}
+
+impl Interrupt {
+    /// Watches for SIGINT, SIGTERM and SIGHUP. A signal that was ignored when the program started
+    /// (for example because of `nohup`) stays ignored.
+    pub fn watch() -> io::Result<Self> {
+        let interrupt = Self::default();
+        let ignored = Process::myself().and_then(|process| process.status());
+        let ignored = ignored.map_or(0, |status| status.sigign);
+        let heeded = |signal: &i32| ignored & (1 << (signal - 1)) == 0;
+        for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(heeded) {
+            flag::register_conditional_shutdown(signal, 128 + signal, interrupt.is_set.clone())?;
+            flag::register_usize(signal, interrupt.signal.clone(), signal as usize)?;
+            flag::register(signal, interrupt.is_set.clone())?;
+        }
+        Ok(interrupt)
+    }
+
+    /// Returns true if a signal has arrived.
+    pub fn is_set(&self) -> bool {
+        self.is_set.load(Ordering::Relaxed)
+    }
+
+    /// Returns the flag itself, so that it can cancel a running load.
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        self.is_set.clone()
+    }
+
+    /// Returns 128 plus the number of the signal that arrived. A shell reports this exit code for a
+    /// program that the signal ended.
+    pub fn exit_code(&self) -> u8 {
+        128u8.saturating_add(self.signal.load(Ordering::Relaxed) as u8)
+    }
+}
+
+/// Returns true if a connection to `HOST:PORT` or `unix:PATH` succeeds. Closes the connection at
+/// once.
+pub fn is_listening(address: &str) -> bool {
+    match address.strip_prefix("unix:") {
+        Some(path) => UnixStream::connect(Path::new(path)).is_ok(),
+        None => TcpStream::connect(address).is_ok(),
+    }
 }
 
 #[cfg(test)]

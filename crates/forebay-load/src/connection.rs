@@ -8,11 +8,12 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
 use crate::dialling::{
-    BACKLOG_PAUSE, CLOSING, Dialled, Next, Refusals, WATCHED, is_established, no_connection,
+    BACKLOG_PAUSE, CLOSING, Next, Refusals, WATCHED, is_established, no_connection,
 };
 use crate::inspection::Inspection;
 use crate::tally::Failure;
 use crate::template::RequestSource;
+use crate::transport::Dialled;
 use crate::transport::Transport;
 use crate::virtual_user::{StepTimes, VirtualUser};
 use crate::worker::{Drive, InFlight, ThreadState};

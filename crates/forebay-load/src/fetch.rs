@@ -13,11 +13,11 @@ use forebay_client::{
 };
 use rustls::{ClientConnection, StreamOwned};
 
-use crate::dialling::resolve_tcp;
 use crate::request::Requests;
 use crate::tls::TlsClient;
 use crate::tls::quic::{Datagrams, Verdict};
 use crate::transport::Transport;
+use crate::transport::resolve_tcp;
 use crate::{Endpoint, Error, Protocol, Spec, TlsOptions, Url};
 
 /// Reply to a single request.

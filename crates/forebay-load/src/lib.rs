@@ -20,8 +20,8 @@
 //! - `replay` reads logs; `schedule` chooses the next request, by weight or in the order of a log;
 //! - `template` fills placeholders of requests with values, also those of a `value_table`, and
 //!   `cookies` keeps the cookies that the server sets;
-//! - `scenario` describes steps of virtual users (`virtual_user`), who check replies and follow
-//!   redirects;
+//! - `scenario` describes steps of virtual users (`virtual_user`), who check replies and follow a
+//!   `redirect`;
 //! - `ramp` changes the rate or the number of connections in stages, and `counts` has their results;
 //! - `request` encodes the requests, `inspection` checks the reply, and `grpc` reads the status of a
 //!   gRPC reply;
@@ -51,6 +51,7 @@ mod mux;
 mod outcome;
 mod pacer;
 mod ramp;
+mod redirect;
 mod replay;
 mod request;
 mod requests_file;

@@ -19,7 +19,6 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
 use crate::connection::LoadConnection;
-use crate::dialling::ServerAddresses;
 use crate::inspection::Inspection;
 use crate::mux::MuxConnection;
 use crate::pacer::{Pacer, RequestBudget};
@@ -28,6 +27,7 @@ use crate::schedule::Mix;
 use crate::tally::Tally;
 use crate::template::{RequestSource, Values};
 use crate::tls::TlsClient;
+use crate::transport::ServerAddresses;
 use crate::transport::{HandshakeProgress, Transport};
 use crate::worker::{Drive, ThreadState};
 use crate::{Arrivals, Rate, Spec, Stop, TlsOptions, Url, clock};

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use forebay_stat::Latency;
 
-use crate::dialling::ServerAddresses;
 use crate::grpc::GrpcReply;
 use crate::inspection::{Inspection, Mismatch};
 use crate::transport::Handshake;
+use crate::transport::ServerAddresses;
 use crate::{Bytes, Failures, GrpcCounts, Handshakes, Requests, Second, SlowCounts, ThreadSeconds};
 
 /// Counts of one load thread. At the end, the counts of all threads are added up.

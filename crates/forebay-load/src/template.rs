@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use forebay_wire::http1::is_field_value;
 
 use crate::cookies::SharedJar;
+use crate::redirect::Redirect;
 use crate::value_table::divided;
-use crate::virtual_user::Redirect;
 use crate::{Error, Shard, Spec, ValueTable};
 
 /// Request with placeholders, as HTTP/1.1. Its head gets the field `Content-Length` when the values

@@ -19,13 +19,13 @@ use rustix::time::{
 
 use crate::backlog::{BacklogSample, BacklogSamples, BacklogWindow};
 use crate::counts::StageTally;
-use crate::dialling::ServerAddresses;
 use crate::pacer::{Pacer, RequestBudget};
 use crate::ramp::ActiveTimes;
 use crate::schedule::Mix;
 use crate::series::Series;
 use crate::tally::Tally;
 use crate::template::Values;
+use crate::transport::ServerAddresses;
 use crate::{Control, Lifetime, Second, SlowPeers, Spec};
 
 /// Connection that a load thread drives. The connection carries one request at a time or several.

@@ -12,10 +12,10 @@ use forebay_wire::http1::{
     list_has, may_be_request_trailer,
 };
 use forebay_wire::path::{self, PathError, Slashes};
+use forebay_wire::trace_context::{TraceParent, append_hex};
 use forebay_wire::{ClientAddress, Span, caching};
 
 use crate::tls::{Handshake, ServerTls};
-use crate::trace::RequestTrace;
 
 /// The kind of fields in which a trusted proxy names the client. The client itself may have written the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -556,6 +556,27 @@ fn find_moving_method(request: &Request) -> Option<&'static [u8]> {
     const MOVING: [&[u8]; 2] = [b"MOVE", b"COPY"];
     let of = |method: &[u8]| MOVING.into_iter().find(|known| known.eq_ignore_ascii_case(method));
     of(request.method()).or_else(|| replacing_methods(request).find_map(|method| of(&method)))
+}
+
+/// The trace of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestTrace {
+    /// The trace and the server's span. `is_sampled` is false if the span is not recorded.
+    pub(crate) own: TraceParent,
+    /// Identifier of the client's span, if the client has sent one.
+    pub(crate) parent: Option<[u8; 8]>,
+}
+
+impl RequestTrace {
+    /// Appends the identifier of the trace.
+    pub(crate) fn append_trace_id(&self, out: &mut Vec<u8>) {
+        append_hex(&self.own.trace_id, out);
+    }
+
+    /// Appends the identifier of the server's span.
+    pub(crate) fn append_span_id(&self, out: &mut Vec<u8>) {
+        append_hex(&self.own.span_id, out);
+    }
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use super::sys;
 use crate::counters::Counters;
 use crate::deadline::Deadlines;
 use crate::free_list::{FreeList, FreeLists};
-use crate::head::Request;
+use crate::head::{Request, RequestTrace};
 use crate::limit::Limit;
 use crate::log::{AccessLog, ConnectionEntry, ErrorLog, LogEntry};
 use crate::memory::{Destination, Network};
@@ -26,7 +26,6 @@ use crate::pressure::Oldest;
 use crate::socket::{BUFFER, Socket};
 use crate::sys::recycled::Blocks;
 use crate::timing::Steps;
-use crate::trace::RequestTrace;
 
 /// Settings of a thread that a reload may change.
 #[derive(Clone, Debug)]

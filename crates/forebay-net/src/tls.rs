@@ -4,17 +4,17 @@
 //! servers and origins need not know about TLS. Certificates are loaded once for all threads
 //! (`server`).
 
-mod challenges;
+mod certificate;
 mod client;
 mod on_demand;
 mod server;
 mod session;
 mod tickets;
 
-pub use challenges::{Challenge, ChallengeAnswer, Challenges, Question};
+pub use certificate::{Challenge, ChallengeAnswer, Challenges, Question, Renewal, SiteCertificate};
 pub(crate) use client::no_http2;
 pub use client::{Alpn, ClientTls};
 pub use on_demand::{Awaited, DemandCertificates, RecentNames, SiteDemand};
-pub use server::{Renewal, ServerTls, SiteCertificate, TlsError};
+pub use server::{ServerTls, TlsError};
 pub use session::{Handshake, TlsSession};
 pub use tickets::{QuicKeys, TicketKeys, fresh_ring};

@@ -17,7 +17,7 @@ use forebay_wire::http1::{Field, KnownField, host_of};
 use forebay_wire::trace_context::{TraceParent, append_hex, trace_state};
 
 use crate::collector::{Collector, LAST_EXPORT, Report, append_number, append_text};
-use crate::head::Request;
+use crate::head::{Request, RequestTrace};
 use crate::log::{LogEntry, append_json_text};
 use crate::timing::{Step, Steps};
 
@@ -309,27 +309,6 @@ fn new_trace_id() -> [u8; 16] {
 
 /// Longest time that spans wait for others before their export.
 const BATCH_DELAY: Duration = Duration::from_secs(5);
-
-/// The trace of a request.
-#[derive(Clone, Copy, Debug)]
-pub struct RequestTrace {
-    /// The trace and the server's span. `is_sampled` is false if the span is not recorded.
-    pub(crate) own: TraceParent,
-    /// Identifier of the client's span, if the client has sent one.
-    pub(crate) parent: Option<[u8; 8]>,
-}
-
-impl RequestTrace {
-    /// Appends the identifier of the trace.
-    pub(crate) fn append_trace_id(&self, out: &mut Vec<u8>) {
-        append_hex(&self.own.trace_id, out);
-    }
-
-    /// Appends the identifier of the server's span.
-    pub(crate) fn append_span_id(&self, out: &mut Vec<u8>) {
-        append_hex(&self.own.span_id, out);
-    }
-}
 
 // Writes spans as a request of OTLP in JSON.
 

@@ -1,12 +1,10 @@
-//! The user and group of a process.
+//! The user and group of a process, and the error of an application that could not be started.
 
 use std::ffi::{CString, OsString};
+use std::fmt;
 
 use nix::errno::Errno;
 use nix::unistd::{Gid, Group, Uid, User, initgroups, setgid, setgroups, setuid};
-
-use crate::cgroup::{CgroupLimits, LimitedCgroup};
-use crate::{Helper, StartError};
 
 /// A user and a group, with their ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,92 +85,53 @@ fn unknown(app: &str, what: &str, name: &str) -> StartError {
     error.help(format!("add the {what}, or name another one"))
 }
 
-// Uses the helper, if there is one, for the processes of other users. The helper permits only some
-// users, and makes the control groups.
+/// The application could not be started. The message says what is wrong and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StartError {
+    app: String,
+    key: &'static [&'static str],
+    what: String,
+    help: String,
+}
 
-impl Identity {
-    /// Looks up the names. Returns `None` if neither name is given. Fails if a name is unknown, or
-    /// if neither this process nor its helper can start processes of this user and group. `app` is
-    /// for messages.
-    pub fn find(
-        app: &str,
-        user: Option<&str>,
-        group: Option<&str>,
-    ) -> Result<Option<Identity>, StartError> {
-        if (user.is_some() || group.is_some()) && !Uid::effective().is_root() {
-            if let Some(helper) = Helper::get() {
-                return helper.find(app, user, group);
-            }
-            let error = StartError::new(app, "only root can start processes as another user");
-            return Err(error.help(format!(
-                "start Forebay as root, or take `user` and `group` out of [app.{app}]"
-            )));
-        }
-        Identity::look_up(app, user, group)
+impl StartError {
+    /// Creates an error about the application `app`.
+    pub fn new(app: &str, what: impl Into<String>) -> StartError {
+        StartError { app: app.to_owned(), key: &[], what: what.into(), help: String::new() }
     }
 
-    /// Returns the helper that starts the processes of this identity. Returns `None` if this
-    /// process starts them.
-    pub fn helper(&self) -> Option<&'static Helper> {
-        Helper::get()
+    /// Adds the faulty key, as a path in the application's table.
+    pub fn at(self, key: &'static [&'static str]) -> StartError {
+        StartError { key, ..self }
+    }
+
+    /// Adds the remedy.
+    pub fn help(self, help: impl Into<String>) -> StartError {
+        StartError { help: help.into(), ..self }
+    }
+
+    /// Returns the faulty key of the application's table, as a path. The path is empty if the whole
+    /// table is at fault.
+    pub fn key(&self) -> &'static [&'static str] {
+        self.key
+    }
+
+    /// Returns the description of the problem, without the name of the application.
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// Returns the remedy. The text is empty if the remedy is unknown.
+    pub fn advice(&self) -> &str {
+        &self.help
     }
 }
 
-impl LimitedCgroup {
-    /// Returns a control group for `app` with these limits, or the reason why it cannot be made.
-    /// Returns `None` without limits.
-    ///
-    /// If a helper starts the processes of `identity`, the helper makes the group, too, because
-    /// this process has no right to do so.
-    pub fn make(
-        app: &str,
-        limits: CgroupLimits,
-        identity: Option<&Identity>,
-    ) -> Result<Option<LimitedCgroup>, String> {
-        match identity.and_then(Identity::helper) {
-            Some(helper) if limits != CgroupLimits::default() => {
-                let path = helper.make_group(app, limits)?;
-                Ok(Some(LimitedCgroup::made_at(path)))
-            }
-            _ => LimitedCgroup::make_here(app, limits),
-        }
-    }
-
-    /// Makes a control group as [`make`](LimitedCgroup::make) does. Returns the group, or `None`
-    /// without limits. If the group cannot be made, logs the reason, and returns `None` and the
-    /// reason.
-    pub fn prepare(
-        app: &str,
-        limits: CgroupLimits,
-        identity: Option<&Identity>,
-        log: &dyn Fn(&str),
-    ) -> (Option<LimitedCgroup>, Option<String>) {
-        match LimitedCgroup::make(app, limits, identity) {
-            Ok(group) => (group, None),
-            Err(why) => {
-                let note =
-                    format!("no control group, so the limits of `cgroup` do not hold: {why}");
-                log(&format!("[{app}] {note}"));
-                (None, Some(note))
-            }
-        }
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "app {}: {}", self.app, self.what)?;
+        if self.help.is_empty() { Ok(()) } else { write!(f, "; {}", self.help) }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nobody_is_looked_up_where_nobody_is_named() {
-        assert_eq!(Identity::find("a", None, None).unwrap(), None);
-    }
-
-    #[test]
-    fn an_unknown_user_is_an_error_for_root_and_any_user_is_for_others() {
-        let error = Identity::find("a", Some("no-such-user"), None).unwrap_err().to_string();
-        let expected =
-            if Uid::effective().is_root() { "there is no user" } else { "only root can" };
-        assert!(error.contains(expected), "{error}");
-    }
-}
+impl std::error::Error for StartError {}

@@ -28,13 +28,13 @@ pub use guardian::{Guardian, Wake, guard_program};
 pub use helper::{
     Child, HELPER, HelpedChild, HelpedLaunch, HelpedRoom, Helper, Owners, Starting, help,
 };
-pub use identity::Identity;
+pub use identity::{Identity, StartError};
 pub use init::{is_below_init, run_below_init};
 pub use launch::{
     Launch, MAY_BE_MEASURED, ProcessLimits, cpu_set, found_descriptors, give_back_descriptors,
     launch, myself, record_descriptors, search_path, started_descriptors,
 };
-pub use launcher::{LaunchSpec, Launcher, StartError};
+pub use launcher::{LaunchSpec, Launcher};
 pub use output_lines::{OutputLines, Severity, append_escaped};
 pub use processors::{
     keep_process, keep_to, kept_processor, leave_processor, on_all_processors, processors_for,

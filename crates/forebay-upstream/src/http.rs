@@ -2,11 +2,11 @@
 //!
 //! A [`ProxyAttempt`] is one request to one backend, with the settings of its route. [`ReplyHead`]
 //! passes reply heads on, and `rewrite` rewrites redirects and cookies in them. If a route removes a
-//! prefix from the path, `prefix` changes the fields that depend on the prefix. `host_head` writes
-//! the heads for Forebay's own programs, which run Rack and ASGI applications.
+//! prefix from the path, `prefix` changes the fields that depend on the prefix. `request_head` writes
+//! the heads of requests, also for Forebay's own programs, which run Rack and ASGI applications.
 
-pub mod host_head;
 pub mod prefix;
+pub mod request_head;
 pub mod rewrite;
 
 use std::cell::Cell;
@@ -27,7 +27,7 @@ use crate::http::prefix::BackendView;
 use crate::sticky::Sticky;
 use crate::upgrade;
 use crate::upstream::{self, Backend};
-use host_head::{ScopeLine, Variables};
+use request_head::{ScopeLine, Variables};
 use rewrite::Rewrite;
 
 /// Size of a receive buffer, in bytes.

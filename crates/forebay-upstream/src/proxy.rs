@@ -18,14 +18,15 @@ use forebay_wire::http1::RequestFraming;
 use crate::http::prefix::{self, BackendView};
 use crate::http::rewrite::Rewrite;
 use crate::http::{ProxyAttempt, ProxySettings};
-use crate::http1::{self, Disposition};
+use crate::http1::Disposition;
 use crate::http2::request::RequestHead;
 use crate::http2::{AssignedStream, Http2Pool, Http2Pools};
 use crate::sticky::Sticky;
 use crate::upgrade;
 use crate::upstream::{self, BodyAtHand, Carrier, ConnectionOrigin, Upstream};
 
-pub use crate::http::host_head::{ScopeLine, Variables};
+use crate::http::request_head;
+pub use crate::http::request_head::{ScopeLine, Variables};
 
 /// Idle limit of an HTTP/2 connection.
 // Tomcat closes an idle connection after 20 s, and Jetty after 30 s. A longer limit is safe,
@@ -237,7 +238,7 @@ pub fn append_http2_head(out: &mut Vec<u8>, request: &Request, plan: &conf::Prox
 /// Appends the head that backend number `index` would receive over HTTP/1.1.
 pub fn append_head(out: &mut Vec<u8>, request: &Request, plan: &conf::Proxy, index: usize) {
     let is_upgrade = upgrade::is_requested(request);
-    http1::append_head(out, request, view_of(plan, index), is_upgrade);
+    request_head::append_head(out, request, view_of(plan, index), is_upgrade);
 }
 
 /// How backend number `index` would see the resources that clients name.

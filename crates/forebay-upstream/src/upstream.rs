@@ -410,7 +410,7 @@ async fn greet(backend: &Backend, greeting: &[u8]) -> Result<BackendConnection, 
 // (`LOCAL`, or `UNKNOWN` in version 1).
 
 /// Appends the header with the client's address and the server's address on the client's
-/// connection. For a client without an IP address, appends the header of [`append_local_proxy_header`].
+/// connection. For a client without an IP address, the header names no client.
 pub fn append_proxy_header(
     out: &mut Vec<u8>,
     version: ProxyHeader,

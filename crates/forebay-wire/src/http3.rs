@@ -202,7 +202,7 @@ fn decode_varint(input: &mut &[u8]) -> Option<u64> {
     Some(bytes[1..].iter().fold(value, |value, &byte| value << 8 | u64::from(byte)))
 }
 
-/// Appends `value` in as few bytes as possible. `value` must be at most [`LARGEST`].
+/// Appends `value` in as few bytes as possible. `value` must be at most [`MAX_VARINT`].
 fn encode_varint(out: &mut Vec<u8>, value: u64) {
     match value {
         0..=0x3f => out.push(value as u8),

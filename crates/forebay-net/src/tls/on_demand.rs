@@ -16,7 +16,7 @@ use rustls::sign::CertifiedKey;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
-use crate::tls::server::SiteCertificate;
+use crate::tls::certificate::SiteCertificate;
 
 /// Maximum number of names that the ACME thread has not finished.
 const MOST_NAMES: usize = 1024;

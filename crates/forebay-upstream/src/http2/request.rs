@@ -17,8 +17,8 @@ use sha1::{Digest, Sha1};
 
 use crate::fields::{Changes, append_request_fields, inform, request_trailers};
 use crate::http::prefix::{self, BackendView};
+use crate::http::request_head::append_target;
 use crate::http::{Buffers, ProxyAttempt, ReplyHead};
-use crate::http1::append_target;
 use crate::http2::{Stream, StreamEvent, StreamTunnel};
 use crate::upgrade;
 use crate::upstream::{BodyEncoder, Outlet, Source, upload};

@@ -390,7 +390,7 @@ pub struct Config {
     /// Further limits of received requests.
     pub head: HeadLimits,
     /// True if a server limits the total size of the request heads that its caller holds; see
-    /// [`HeldHeads`](crate::http2::HeldHeads). The caller must then call
+    /// [`HeldHeads`]. The caller must then call
     /// [`Connection::release_heads`](Connection::release_heads).
     pub limits_heads: bool,
     /// Initial receive window of a stream in bytes, at least 65,535.
