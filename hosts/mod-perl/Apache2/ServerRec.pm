@@ -50,7 +50,55 @@ sub add_version_component { }
 
 sub is_perl_option_enabled { Forebay::ModPerl::has_option($_[1]) }
 
-sub add_config { die "add_config has no effect: Forebay reads no configuration of Apache\n" }
+# Follows lines of Apache's configuration that concern an application. All others are errors.
+sub add_config {
+    my ($self, $lines) = @_;
+    die "Can't run 'add_config' after server startup\n" if $Apache2::RequestRec::current;
+    follow($_, 0) for @$lines;
+    return;
+}
+
+sub follow {
+    my ($line, $depth) = @_;
+    my ($directive, @values) = Forebay::Phases::words($line);
+    return if !defined $directive || $directive =~ /\A#/;
+    my $name = lc $directive;
+    if ($name eq 'include' || $name eq 'includeoptional') {
+        die "files include each other: $line\n" if $depth > 20;
+        for my $path (map { glob_of($_) } @values) {
+            die "cannot read $path: $!\n" if !-e $path && $name eq 'include';
+            follow_file($path, $depth + 1) if -e $path;
+        }
+    }
+    elsif ($name eq 'perlmodule') { Forebay::ModPerl::require_in_main(join('/', split /::/) . '.pm') for @values }
+    elsif ($name =~ /\Aperl(?:config|postconfig)?require\z/) { Forebay::ModPerl::require_in_main($_) for @values }
+    elsif ($name =~ /\Aperl(?:set|add)var\z/) { Forebay::ModPerl::configure($directive, @values) }
+    elsif ($name eq 'perlsetenv') {
+        $ENV{ $values[0] } = $values[1];
+        Forebay::ModPerl::configure('PerlSetEnv', @{ Forebay::ModPerl::directives('PerlSetEnv') }, $values[0]);
+    }
+    else { die "add_config: Forebay does not follow $directive here: write it as a key of the application\n" }
+}
+
+sub glob_of {
+    my ($pattern) = @_;
+    $pattern = Forebay::ModPerl::home() . "/$pattern" if $pattern !~ m{\A/};
+    return $pattern =~ /[*?\[]/ ? glob $pattern =~ s/([\s\\{}~'"])/\\$1/gr : $pattern;
+}
+
+# Follows the lines of a file, or of the files in a directory.
+sub follow_file {
+    my ($path, $depth) = @_;
+    if (-d $path) {
+        opendir my $directory, $path or die "cannot open $path: $!\n";
+        follow_file("$path/$_", $depth) for sort grep { !/\A\.\.?\z/ } readdir $directory;
+        return;
+    }
+    open my $file, '<', $path or die "cannot read $path: $!\n";
+    my $text = do { local $/; <$file> };
+    $text =~ s/\\\n//g;
+    follow($_, $depth) for split /\n/, $text;
+}
 
 package Apache2::ServerUtil;
 

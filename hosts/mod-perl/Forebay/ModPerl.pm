@@ -56,7 +56,10 @@ BEGIN {
 
 sub configure {
     my ($directive, @values) = @_;
-    if ($directive eq 'PerlSetVar') { my $name = shift @values; $vars{$name} = \@values }
+    if ($directive =~ /\APerl(Set|Add)Var\z/i) {
+        my $name = shift @values;
+        $vars{$name} = [lc $1 eq 'add' ? @{ $vars{$name} || [] } : (), @values];
+    }
     elsif ($directive eq 'PerlOptions') {
         for (@values) {
             my ($sign, $name) = /\A([+-]?)(.*)/;

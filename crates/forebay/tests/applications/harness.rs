@@ -14,6 +14,7 @@ use std::thread;
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::{Client, Reply};
 use forebay_testkit::peer::{self, Peer};
+use forebay_testkit::process::Process;
 use forebay_testkit::stream::Address;
 
 use crate::support::{Forebay, serve};
@@ -212,6 +213,31 @@ pub fn writable(folder: &Folder, name: &str) -> String {
     fs::create_dir_all(&path).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
     path.to_str().unwrap().to_owned()
+}
+
+/// Starts MariaDB on the socket `database.sock` in the folder, with an empty database.
+pub fn mariadb(folder: &Folder, name: &str) -> Process {
+    let data = writable(folder, "database");
+    let root = rustix::process::geteuid().is_root();
+    let user: &[&str] = if root { &["--user=root"] } else { &[] };
+    run(Command::new("mariadb-install-db")
+        .args(["--no-defaults", "--skip-test-db", "--auth-root-authentication-method=normal"])
+        .arg(format!("--datadir={data}"))
+        .args(user));
+    let socket = folder.path().join("database.sock");
+    let start = folder.write("start.sql", format!("CREATE DATABASE IF NOT EXISTS {name};\n"));
+    let mut command = forebay_testkit::process::command("mariadbd");
+    command.arg("--no-defaults").arg(format!("--datadir={data}")).args(user).args([
+        "--skip-networking",
+        "--skip-grant-tables",
+        "--innodb-buffer-pool-size=16M",
+        "--innodb-flush-log-at-trx-commit=0",
+    ]);
+    command.arg(format!("--socket={}", text(&socket)));
+    command.arg(format!("--init-file={}", text(&start)));
+    let mut process = Process::start(command);
+    process.wait_until_listening(Address::Unix(socket));
+    process
 }
 
 /// Runs a command of the set-up.

@@ -6,6 +6,7 @@ mod cgi_bin;
 mod harness;
 mod larger;
 mod node;
+mod ocs;
 mod packages;
 mod perl;
 mod perl_traps;

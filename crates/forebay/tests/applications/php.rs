@@ -4,10 +4,8 @@ use std::process::Command;
 
 use forebay_testkit::folder::Folder;
 use forebay_testkit::peer::{self, Peer};
-use forebay_testkit::process::Process;
-use forebay_testkit::stream::Address;
 
-use crate::harness::{Mask, Requests, Row, compare, row, run, text, user, writable};
+use crate::harness::{Mask, Requests, Row, compare, mariadb, row, run, text, user};
 use crate::support::{Forebay, serve};
 
 const WORDPRESS: [Row; 12] = [
@@ -58,38 +56,13 @@ fn wordpress_with_permalinks_answers_as_under_nginx() {
         return;
     }
     let folder = Folder::new();
-    let database = database(&folder);
+    let database = mariadb(&folder, "wordpress");
     let root = install(&folder);
     let (Some(php), forebay) = (peer::php_fpm(4), forebay(&root)) else { return };
     let Some(model) = nginx(&root, &php) else { return };
     let requests = Requests { rows: &WORDPRESS, masks: &MASKS, ..Requests::default() };
     compare("php", &requests, model.address(), forebay);
     database.stop();
-}
-
-/// Starts MariaDB on a socket in the folder, with an empty database.
-fn database(folder: &Folder) -> Process {
-    let data = writable(folder, "database");
-    let root = rustix::process::geteuid().is_root();
-    let user: &[&str] = if root { &["--user=root"] } else { &[] };
-    run(Command::new("mariadb-install-db")
-        .args(["--no-defaults", "--skip-test-db", "--auth-root-authentication-method=normal"])
-        .arg(format!("--datadir={data}"))
-        .args(user));
-    let socket = folder.path().join("database.sock");
-    let start = folder.write("start.sql", "CREATE DATABASE IF NOT EXISTS wordpress;\n");
-    let mut command = forebay_testkit::process::command("mariadbd");
-    command.arg("--no-defaults").arg(format!("--datadir={data}")).args(user).args([
-        "--skip-networking",
-        "--skip-grant-tables",
-        "--innodb-buffer-pool-size=16M",
-        "--innodb-flush-log-at-trx-commit=0",
-    ]);
-    command.arg(format!("--socket={}", text(&socket)));
-    command.arg(format!("--init-file={}", text(&start)));
-    let mut process = Process::start(command);
-    process.wait_until_listening(Address::Unix(socket));
-    process
 }
 
 /// Installs a copy of WordPress.
