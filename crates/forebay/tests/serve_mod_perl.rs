@@ -431,6 +431,14 @@ fn imported_rules_open_nothing_that_apache_closes() {
             place(&text, &format!("/{kind}{at}"), true);
         }
     }
+    for (options, kind) in [("", "replaced"), ("PerlOptions +MergeHandlers", "merged")] {
+        let text = format!(
+            "<Location {{path}}>\n{{handler}}\nPerlAccessHandler Rules::inside\n</Location>\n\
+             <Location {{path}}/file.txt>\n{options}\nPerlAccessHandler Rules::accepts\n</Location>\n"
+        );
+        place(&text, &format!("/{kind}"), true);
+        place(&text, &format!("/gate-{kind}"), false);
+    }
     let forebay = serve_imported(&conf).0;
     let ours = answers(&forebay.address.into(), &rows);
     forebay.stop();

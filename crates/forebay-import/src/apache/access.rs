@@ -512,7 +512,10 @@ pub fn access_without_translation(block: &[Directive]) -> Option<&Directive> {
         // Registering a provider restricts nothing.
         let is_perl = name.starts_with("perl")
             && !name.starts_with("perladdauth")
-            && ["access", "authen", "authz"].iter().any(|phase| name.contains(phase));
+            && ["access", "authen", "authz", "headerparser", "perlinit"]
+                .iter()
+                .any(|phase| name.contains(phase))
+            && !super::mod_perl::only_reloads(directive);
         let configures = |code: &Directive| {
             ["add_config", "PerlConfig", "Directory", "Files", "Location", "VirtualHost"]
                 .iter()

@@ -124,14 +124,18 @@ const UNCALLED: [&str; 6] = [
 
 /// Returns the first line that lets handlers decide.
 pub fn deciding<'a>(layers: &[&'a [Directive]]) -> Option<&'a Directive> {
-    let decides = |line: &&Directive| {
-        DECIDING.iter().any(|name| is(line, name)) && !line.args.iter().all(|name| reloads(name))
-    };
+    let decides =
+        |line: &&Directive| DECIDING.iter().any(|name| is(line, name)) && !only_reloads(line);
     let of_passwords = last(layers, "AuthBasicProvider");
     let found = layers.iter().copied().flatten().find(decides);
     found
         .or_else(|| decided_by_provider(layers))
         .or(of_passwords.filter(|_| !password_handlers(layers).is_empty()))
+}
+
+/// Returns true for a line whose handlers decide nothing.
+pub fn only_reloads(line: &Directive) -> bool {
+    !line.args.is_empty() && line.args.iter().all(|name| reloads(name))
 }
 
 /// Returns true for a handler that loads changed modules again, which `watch` does.
@@ -596,16 +600,27 @@ pub fn is_limit(line: &Directive) -> bool {
     is(line, "Limit") || is(line, "LimitExcept")
 }
 
-/// Returns the handlers of a phase: those of the innermost section that names any.
+/// Returns the handlers of a phase: those of the innermost section that names any, or with
+/// `PerlOptions +MergeHandlers` those of all sections.
 fn handlers(layers: &[&[Directive]], phase: &str) -> Vec<String> {
-    let lines = |layer: &&[Directive]| {
+    let own = |layer: &&[Directive]| -> Vec<String> {
         let mut lines = all(&[layer], phase);
         if phase == "PerlResponseHandler" {
             lines.extend(all(&[layer], "PerlHandler"));
         }
-        (!lines.is_empty()).then(|| lines.iter().flat_map(|line| line.args.clone()).collect())
+        lines.iter().flat_map(|line| line.args.clone()).collect()
     };
-    layers.iter().rev().find_map(lines).unwrap_or_default()
+    let mut found: Vec<String> = Vec::new();
+    for layer in layers {
+        let new = own(layer);
+        let mut options = all(&[layer], "PerlOptions").into_iter().flat_map(|line| &line.args);
+        let merges = options.rfind(|arg| arg.ends_with("MergeHandlers"));
+        if !new.is_empty() && !merges.is_some_and(|arg| !arg.starts_with('-')) {
+            found.clear();
+        }
+        found.extend(new);
+    }
+    found
 }
 
 fn settled(layers: &[&[Directive]], phase: &str) -> Vec<String> {

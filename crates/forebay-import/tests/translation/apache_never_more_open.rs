@@ -534,6 +534,20 @@ fn filters_and_handlers_of_a_whole_server_close_it() {
         let toml = passing(line);
         assert!(toml.contains("proxy ="), "{line}\n{toml}");
         assert_eq!(toml.contains("perl_gate ="), is_guarded, "{line}\n{toml}");
+        // A section whose paths have no translation for handlers.
+        let toml = passing(&format!("<LocationMatch ^/p[0-9]+$>\n{line}\n</LocationMatch>"));
+        assert_eq!(toml.contains("status = 403"), is_guarded, "{line}\n{toml}");
+    }
+    for (options, access) in [
+        ("", "access = \"My::Inner\""),
+        ("PerlOptions +MergeHandlers", "access = [\"My::Outer\", \"My::Inner\"]"),
+        ("PerlOptions MergeHandlers", "access = [\"My::Outer\", \"My::Inner\"]"),
+        ("PerlOptions +MergeHandlers -MergeHandlers", "access = \"My::Inner\""),
+    ] {
+        let toml = passing(&format!(
+            "PerlAccessHandler My::Outer\n<Location /p>\n{options}\nPerlAccessHandler My::Inner\n</Location>"
+        ));
+        assert!(toml.contains(access), "{options}\n{toml}");
     }
 }
 
