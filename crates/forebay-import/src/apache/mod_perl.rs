@@ -615,7 +615,7 @@ fn handlers(layers: &[&[Directive]], phase: &str) -> Vec<String> {
         let new = own(layer);
         let mut options = all(&[layer], "PerlOptions").into_iter().flat_map(|line| &line.args);
         let merges = options.rfind(|arg| arg.ends_with("MergeHandlers"));
-        if !new.is_empty() && !merges.is_some_and(|arg| !arg.starts_with('-')) {
+        if !new.is_empty() && merges.is_none_or(|arg| arg.starts_with('-')) {
             found.clear();
         }
         found.extend(new);
