@@ -2,27 +2,27 @@
 
 mod kind;
 
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_process::cgroup::LimitedCgroup;
+use forebay_process::{Identity, Severity, StartError};
+
 use crate::checkout::checkout;
 use crate::control::{self, Body};
 use crate::error::Unavailable;
-use crate::health::Health;
 use crate::lease::Lease;
 use crate::pool::Pool;
 use crate::process::Confinement;
 use crate::proofs::{Proof, ProofKey, Proofs};
 use crate::shared::AppShared;
 use crate::spec::AppSpec;
+use crate::starts::FirstStart;
 use crate::stderr::WorkerLog;
 use crate::supervisor::{Command, Handle};
-use crate::thread::FirstStart;
-use crate::worker::WorkerStatus;
-use forebay_process::Identity;
-use forebay_process::cgroup::LimitedCgroup;
-use forebay_process::{Severity, StartError};
+use crate::worker::{Health, WorkerStatus};
 use kind::WorkerKind;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
 
 /// The variable of a request with Forebay's verdict about its script, in mode `prove`.
 pub const PROOF: &str = "FOREBAY_PROOF";

@@ -3,7 +3,6 @@
 
 mod mod_perl;
 mod perl;
-mod psgi;
 mod python;
 
 use crate::proofs::ProofKey;
@@ -28,7 +27,7 @@ impl Host {
             Kind::PerlCgi { mode, preload, .. } => {
                 perl::host(&spec.name, (*mode, preload), parent, proof)
             }
-            Kind::Psgi { file, .. } => psgi::host(&spec.name, file, parent, proof),
+            Kind::Psgi { file, .. } => perl::psgi_host(&spec.name, file, parent, proof),
             Kind::ModPerl { preload, switches, directives, .. } => {
                 mod_perl::host(spec, (preload, switches, directives), parent)
             }

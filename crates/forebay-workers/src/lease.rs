@@ -5,28 +5,29 @@
 //! way. If a request takes longer, the gateway watches the output socket from then on, until a
 //! request of this worker is short again.
 
-mod cleanup;
-mod receive;
-mod send;
-mod tunnel;
-
-use crate::control::{self, Body, MARK, Mark, Reply, Then};
-use crate::end_marker::{self, END_MARKER, MarkerSearch};
-use crate::error::{Exit, WorkerFault};
-use crate::shared::AppShared;
-use crate::worker::{Heard, Killed, Worker};
-use cleanup::await_cleanup;
-use receive::{PAUSE, Wake, readable, receive_output};
-use send::{SendFault, stream};
-use std::io;
-use std::os::fd::AsFd;
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
-use tokio::runtime::Handle;
 
-pub use tunnel::Tunnelled;
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+use super::control;
+use crate::control::{Body, END_MARKER, MARK, Mark, MarkerSearch, Reply, Then};
+use crate::error::{Exit, WorkerFault};
+use crate::shared::AppShared;
+use crate::sys;
+use crate::worker::{Heard, Killed, Worker};
 
 /// An error message shows at most this many bytes of an invalid message.
 const SHOWN: usize = 16;
@@ -129,7 +130,7 @@ impl Lease {
             worker.shared.open.store(true, Ordering::Relaxed);
             return Ok(());
         }
-        match stream(worker, block, body, self.mark).await {
+        match stream_request(worker, block, body, self.mark).await {
             Ok(()) => Ok(()),
             Err(SendFault::TooBig) => {
                 Err(WorkerFault::Protocol("the environment is too big".into()))
@@ -283,7 +284,7 @@ impl Lease {
         if received.is_some_and(|received| received > 0) && buf.len() < buf.capacity() {
             worker.output.forget_readiness();
         }
-        match end_marker::find(&buf[start..], self.mark) {
+        match control::find_end_marker(&buf[start..], self.mark) {
             // At the end of the socket, keep the bytes that may be the start of an end marker. Only
             // the exit code of the process shows if these bytes are output.
             _ if received == Some(0) => self.held = buf.split_off(start),
@@ -445,5 +446,201 @@ impl Drop for Lease {
             shared.kill(Killed::LeaseDropped);
             self.app.pool.rescue(&shared);
         }
+    }
+}
+
+// Waits for workers that clean up after the end of a reply.
+
+/// Waits until a worker has cleaned up after a request, and returns the worker to the pool. The
+/// time limit of the request also covers the cleanup. A worker that sends an unexpected message is
+/// killed.
+async fn await_cleanup(app: Arc<AppShared>, mut worker: Worker) {
+    loop {
+        let Ok(heard) = worker.heard().await else { return };
+        match heard {
+            Heard::Said(Reply::Waiting) => {}
+            Heard::Said(Reply::Ready) => break,
+            Heard::Said(said) if said.is_of_cleanup() => {
+                worker.shared.retired.store(true, Ordering::Relaxed);
+                break;
+            }
+            // The worker has died, and the supervisor handles its end.
+            Heard::Closed { .. } => return,
+            Heard::Nothing | Heard::Said(_) | Heard::Nonsense(..) => {
+                return worker.shared.kill(Killed::BrokeProtocol);
+            }
+        }
+    }
+    app.give_back(worker);
+}
+
+// Waits for messages and output of a worker, and reads the output.
+
+/// Number of bytes by which a full buffer grows.
+const READ_AT_ONCE: usize = 64 * 1024;
+/// A buffer with less free space than this, in bytes, counts as full.
+const LEAST_ROOM: usize = 8 * 1024;
+/// When a worker is silent for this time, the gateway forwards the output so far, and watches the
+/// worker's process. Most requests end earlier.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// The reason why [`readable`] has returned.
+enum Wake {
+    /// The output socket may contain output.
+    Output,
+    /// The worker may have sent a message, or closed its control socket.
+    Control,
+    /// The worker was silent for a [`PAUSE`].
+    Pause,
+    /// The worker has ended. Its sockets do not always show the end, because its children may keep
+    /// them open for a long time.
+    Exit,
+}
+
+/// Waits until there may be something to read, or until the worker has ended. If the caller has
+/// output to forward (`has_output`), waits for at most one [`PAUSE`]. Also waits for at most one
+/// [`PAUSE`] if the runtime does not watch the output socket yet. The caller then lets the runtime
+/// watch the socket, and calls this function again. `closed` is true if the control socket is at
+/// its end.
+async fn readable(worker: &Worker, closed: bool, has_output: bool) -> io::Result<Wake> {
+    let input = || {
+        std::future::poll_fn(|context| {
+            if let Poll::Ready(outcome) = worker.output.poll_readable(context) {
+                return Poll::Ready(outcome.map(|()| Wake::Output));
+            }
+            if closed {
+                return Poll::Pending;
+            }
+            worker.control.poll_readable(context).map_ok(|()| Wake::Control)
+        })
+    };
+    if has_output || !worker.output.is_watched() {
+        let outcome = tokio::time::timeout(PAUSE, input()).await;
+        return outcome.unwrap_or(Ok(Wake::Pause));
+    }
+    tokio::select! {
+        biased;
+        outcome = input() => outcome,
+        _ = worker.shared.exited() => Ok(Wake::Exit),
+    }
+}
+
+/// Appends available output to `buf` and returns the number of bytes. Returns 0 at the end of the
+/// socket or after an error, and `None` if no output is available now.
+fn receive_output(worker: &Worker, buf: &mut Vec<u8>) -> Option<usize> {
+    if buf.capacity() - buf.len() < LEAST_ROOM {
+        buf.reserve(READ_AT_ONCE);
+    }
+    worker.output.receive(buf).unwrap_or(Some(0))
+}
+
+// Sends a request to a worker, which may read it slowly.
+
+const BODY_CHUNK: usize = 64 * 1024;
+
+/// The reason why a request could not be sent to the worker.
+enum SendFault {
+    TooBig,
+    Body(io::Error),
+    Socket,
+}
+
+/// Sends a request over the control socket, because it does not fit the worker's prefetch queue.
+async fn stream_request(
+    worker: &Worker,
+    block: &[u8],
+    body: Body<'_>,
+    mark: Mark,
+) -> Result<(), SendFault> {
+    let (in_memory, length) = match body {
+        Body::Empty => (&[][..], 0),
+        Body::Bytes(bytes) => (bytes, bytes.len() as u64),
+        Body::File(_, length) => (&[][..], length),
+    };
+    let head = control::head(block.len(), length, mark).ok_or(SendFault::TooBig)?;
+    send_all(worker, &[&head, block, in_memory]).await?;
+    match body {
+        Body::File(file, length) => send_file(worker, file, length).await,
+        _ => Ok(()),
+    }
+}
+
+/// Sends the first `length` bytes of `file` as the body of the request, in pieces.
+async fn send_file(worker: &Worker, file: &File, length: u64) -> Result<(), SendFault> {
+    let mut chunk = vec![0; BODY_CHUNK.min(usize::try_from(length).unwrap_or(BODY_CHUNK))];
+    let mut at = 0;
+    while at < length {
+        let want = chunk.len().min(usize::try_from(length - at).unwrap_or(usize::MAX));
+        match file.read_at(&mut chunk[..want], at) {
+            Ok(0) => return Err(SendFault::Body(io::ErrorKind::UnexpectedEof.into())),
+            Ok(read) => {
+                send_all(worker, &[&chunk[..read]]).await?;
+                at += read as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(SendFault::Body(error)),
+        }
+    }
+    Ok(())
+}
+
+/// Sends all parts. While the socket's buffer is full, waits until the worker reads.
+async fn send_all<const N: usize>(worker: &Worker, parts: &[&[u8]; N]) -> Result<(), SendFault> {
+    let mut slices = parts.map(IoSlice::new);
+    let mut left = &mut slices[..];
+    let mut waiter = None;
+    loop {
+        while left.first().is_some_and(|slice| slice.is_empty()) {
+            left = &mut left[1..];
+        }
+        if left.is_empty() {
+            return Ok(());
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        match sendmsg(&worker.control, left, &mut SendAncillaryBuffer::default(), flags) {
+            Ok(sent) => IoSlice::advance_slices(&mut left, sent),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => wait_writable(worker, &mut waiter).await?,
+            Err(_) => return Err(SendFault::Socket),
+        }
+    }
+}
+
+/// Waits until the control socket is writable. Waits on a copy of the descriptor, so that the
+/// socket itself stays registered for reading only.
+async fn wait_writable(
+    worker: &Worker,
+    waiter: &mut Option<AsyncFd<Arc<OwnedFd>>>,
+) -> Result<(), SendFault> {
+    if waiter.is_none() {
+        let copy = worker.control.as_fd().try_clone_to_owned().map_err(SendFault::Body)?;
+        *waiter = Some(sys::register(copy, Interest::WRITABLE).map_err(SendFault::Body)?);
+    }
+    let Some(waiter) = waiter else { return Ok(()) };
+    waiter.writable().await.map_err(SendFault::Body)?.clear_ready();
+    Ok(())
+}
+
+// A worker that takes over a client's connection. Its output socket becomes one end of a tunnel.
+
+/// A worker at the far end of a tunnel. The worker ends when this value is dropped, or after the
+/// worker has reported the end of the request. Output that the worker wrote before its end can
+/// still be read.
+pub struct Tunnelled(JoinHandle<()>);
+
+impl Tunnelled {
+    fn new(mut lease: Lease) -> Tunnelled {
+        Tunnelled(tokio::task::spawn_local(async move {
+            lease.done().await;
+            // The worker's sockets have carried data that no other request may see. Dropping the
+            // lease ends the worker.
+            drop(lease);
+        }))
+    }
+}
+
+impl Drop for Tunnelled {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }

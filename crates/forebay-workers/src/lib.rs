@@ -12,18 +12,14 @@
 #![deny(unsafe_code)]
 
 mod app;
-mod asgi;
-mod backoff;
 mod checkout;
 mod compiled_host;
 mod control;
-mod end_marker;
 mod error;
 mod executable;
 mod file_watch;
-mod health;
-mod helped;
 mod host;
+mod hosted;
 mod lease;
 mod link;
 mod modules;
@@ -42,14 +38,11 @@ mod starts;
 mod stderr;
 mod supervisor;
 mod sys;
-mod thread;
 
-mod lifecycle_wait;
 mod waiters;
 mod worker;
 
 pub use app::{App, PROOF};
-pub use asgi::{Asgi, asgi};
 pub use compiled_host::CompiledHost;
 pub use control::Body;
 pub use error::{Exit, Unavailable, WorkerFault};
@@ -59,19 +52,17 @@ pub use forebay_process::{
     OutputLines, Owners, Person, ProcessLimits, Refusal, Right, Severity, StartError, beginning,
     changeable_by_others, give_back_descriptors, on_all_processors, record_descriptors,
 };
-pub use health::Health;
-pub use helped::HelpedProcess;
+pub use hosted::{Asgi, Rack, asgi, rack};
 pub use lease::{EndKind, Lease, LeaseEvent, Tunnelled};
 pub use mono::{Mono, mono};
 pub use pagi::{Pagi, pagi};
 pub use php::{Php, php};
+pub use process::HelpedProcess;
 pub use program::{Life, Listening, Permit, ProcessAddress, Program, ProgramSpec};
 pub use proofs::{Finding, Proof, Verdict};
-pub use rack::{Rack, rack};
 pub use spec::{AppSpec, Kind, PerlMode, PythonMode, Workers};
-pub use thread::FirstStart;
-pub use worker::{WorkerState, WorkerStatus};
+pub use starts::FirstStart;
+pub use worker::{Health, WorkerState, WorkerStatus};
 
 #[cfg(test)]
 mod model;
-mod rack;

@@ -5,25 +5,23 @@
 //! worker has reached a limit or its files have changed, a replacement starts before the old
 //! process ends. If the first replacement does not start, the other old workers stay.
 
-mod busy;
 mod state;
-mod waiting;
 
-use crate::control::Mark;
-use crate::error::Unavailable;
-use crate::health::Health;
-use crate::pace;
-use crate::worker::{Worker, WorkerShared, WorkerState};
-use forebay_process::kept_processor;
-use state::PoolState;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 use std::time::Duration;
+
+use forebay_process::kept_processor;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use waiting::{Outgoing, Waiting};
+
+use crate::control::Mark;
+use crate::error::Unavailable;
+use crate::pace;
+use crate::worker::{Health, Worker, WorkerShared, WorkerState};
+use state::{Outgoing, PoolState, Waiting};
 
 /// Interval at which the pool looks after waiting requests ([`Pool::look_after`]).
 pub(crate) const TICK: Duration = Duration::from_millis(2);
@@ -351,7 +349,7 @@ impl Pool {
     pub(crate) fn contents(&self, within: Duration) -> Contents {
         let state = self.lock();
         let open = state.waiters.requests().iter().filter(|request| !request.sender.is_closed());
-        let delays = |busy: &&busy::Busy| {
+        let delays = |busy: &&state::Busy| {
             let first = busy.shared.prefetch.first();
             busy.shared.since().elapsed() > within
                 && first.is_some_and(|mark| busy.has_queued(mark))

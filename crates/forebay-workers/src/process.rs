@@ -10,26 +10,32 @@
 //! from the request. Output and end marker use the same socket, so the output of the next request
 //! can follow at once.
 
-use crate::executable;
-use crate::host::Host;
-use crate::prefetch::PrefetchQueue;
-use crate::proofs::ProofKey;
-use crate::spec::{AppSpec, Kind};
-use crate::sys::spawn::{DESCRIPTORS, spawn};
-use forebay_process::cgroup::LimitedCgroup;
-use forebay_process::{
-    Child, HelpedLaunch, Helper, Identity, Launch, found_descriptors, give_back_descriptors,
-};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
-use rustix::process::{PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::fchown;
 use std::path::{self, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
+use std::sync::Arc;
+
+use forebay_process::cgroup::LimitedCgroup;
+use forebay_process::{
+    Child, HelpedChild, HelpedLaunch, Helper, Identity, Launch, found_descriptors,
+    give_back_descriptors,
+};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+use rustix::process::{PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use crate::host::Host;
+use crate::prefetch::PrefetchQueue;
+use crate::proofs::ProofKey;
+use crate::spec::{AppSpec, Kind};
+use crate::sys::spawn::{DESCRIPTORS, spawn};
+use crate::{executable, sys};
 
 /// Size of a pipe for output in bytes. Most sockets hold 208 KiB.
 const PIPE_SIZE: usize = 256 * 1024;
@@ -143,7 +149,7 @@ fn program(command: &Command, spec: &AppSpec) -> io::Result<PathBuf> {
 
 /// Returns the command with the environment and directory of workers, and with the user and limits
 /// of the application.
-pub(crate) fn launched(command: Command, spec: &AppSpec, place: &Confinement) -> Command {
+fn launched(command: Command, spec: &AppSpec, place: &Confinement) -> Command {
     let launch = launch_of(&command, spec, place);
     let mut command = if launch.is_needed() { launch.command() } else { command };
     command.env_clear().envs(environment(spec)).current_dir(spec.kind.dir());
@@ -192,4 +198,46 @@ fn large_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 
 fn stream_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
+}
+
+// A process that the helper has started, for use in an asynchronous task.
+
+/// A process that the helper has started. The helper is the process that may start processes as
+/// other users. If this value is dropped before [`wait`](HelpedProcess::wait) has returned, the
+/// helper kills the process group.
+#[derive(Debug)]
+pub struct HelpedProcess {
+    child: HelpedChild,
+    at_end: AsyncFd<Arc<OwnedFd>>,
+}
+
+impl HelpedProcess {
+    /// Registers the child with the runtime of the calling thread.
+    ///
+    /// # Errors
+    /// Returns an error if no descriptor is free. The child is then killed.
+    pub fn new(child: HelpedChild) -> io::Result<HelpedProcess> {
+        let at_end = sys::register(child.readable_at_end()?, Interest::READABLE)?;
+        Ok(HelpedProcess { child, at_end })
+    }
+
+    /// Asks the process group of the process to end, with SIGTERM.
+    pub fn terminate_group(&self) {
+        self.child.terminate_group();
+    }
+
+    /// Waits for the end of the process and lets the helper reap it. The children of this process
+    /// keep running.
+    pub async fn wait(&self) -> io::Result<ExitStatus> {
+        loop {
+            let mut readable = self.at_end.readable().await?;
+            match self.child.ended()? {
+                Some(status) => {
+                    self.child.let_reap();
+                    return Ok(status);
+                }
+                None => readable.clear_ready(),
+            }
+        }
+    }
 }

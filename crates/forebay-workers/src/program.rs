@@ -8,30 +8,29 @@ mod instance;
 mod instance_pool;
 mod kind;
 mod ready;
-mod reports;
-mod room;
-mod seat;
 mod start;
 
-use crate::compiled_host::CompiledHost;
-use crate::error::Unavailable;
-use crate::executable;
-use crate::health::Health;
-use crate::spec::Workers;
-use crate::stderr::WorkerLog;
-use crate::supervisor::{Command, Handle};
-use crate::thread::FirstStart;
-use forebay_process::cgroup::{CgroupLimits, LimitedCgroup};
-use forebay_process::{Identity, Person, ProcessLimits, Refusal, Severity, StartError};
-use instance_pool::{InstancePool, Taken};
-use kind::InstanceKind;
-use nix::unistd::Uid;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+
+use forebay_process::cgroup::{CgroupLimits, LimitedCgroup};
+use forebay_process::{Identity, Person, ProcessLimits, Refusal, Severity, StartError};
+use nix::unistd::Uid;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
+
+use crate::compiled_host::CompiledHost;
+use crate::error::Unavailable;
+use crate::executable;
+use crate::spec::Workers;
+use crate::starts::FirstStart;
+use crate::stderr::WorkerLog;
+use crate::supervisor::{Command, Handle};
+use crate::worker::Health;
+use instance_pool::{InstancePool, Taken};
+use kind::InstanceKind;
 
 pub use instance::Life;
 pub use instance_pool::Permit;

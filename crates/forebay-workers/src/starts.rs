@@ -1,12 +1,17 @@
-//! Tracks the starts of an application's processes: reports the first start, and delays the next
-//! one after a failure.
+//! The starts of an application's processes, by the thread of its supervisor: reports the first start,
+//! and delays the next one after a failure.
 
-use crate::backoff::Backoff;
-use crate::stderr::WorkerLog;
-use crate::thread::First;
-use forebay_process::{Severity, StartError};
+use std::future::Future;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
 use std::time::Duration;
+
+use forebay_process::{Severity, StartError};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::LocalSet;
 use tokio::time::Instant;
+
+use crate::stderr::WorkerLog;
 
 /// The record of starts of an application's processes, and of pauses after failures.
 pub(crate) struct Starts {
@@ -62,7 +67,7 @@ impl Starts {
         self.report_first(Ok(()));
     }
 
-    /// Lets [`FirstStart::wait_for_others`](crate::thread::FirstStart::wait_for_others) return,
+    /// Lets [`FirstStart::wait_for_others`](FirstStart::wait_for_others) return,
     /// because the minimum number of processes is ready.
     pub(crate) fn all_ready(&mut self) {
         self.first = None;
@@ -141,10 +146,105 @@ pub(crate) fn shortened(most: Option<Duration>) -> Option<Duration> {
     most.map(|most| most.mul_f64(1.0 - fastrand::f64() / 10.0))
 }
 
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const MAX_PAUSE: Duration = Duration::from_secs(10);
+
+/// Counts consecutive failed starts.
+#[derive(Debug, Default)]
+pub(crate) struct Backoff {
+    failures: u32,
+}
+
+impl Backoff {
+    /// Counts a failure. Returns the time until the next start: 0.1 s, doubled each time, at most
+    /// 10 s.
+    pub(crate) fn failed(&mut self) -> Duration {
+        let delay = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(MAX_PAUSE);
+        self.failures += 1;
+        delay
+    }
+
+    /// Resets the count, because a worker has done work or has run for some time.
+    pub(crate) fn succeeded(&mut self) {
+        self.failures = 0;
+    }
+
+    /// Returns true after three consecutive failures. Requests then fail instead of waiting for the
+    /// next start.
+    fn is_loop(&self) -> bool {
+        self.failures >= 3
+    }
+}
+
+// The thread of a supervisor.
+
+/// Sender of the result of a supervisor's first start. The supervisor drops this sender when the
+/// minimum number of processes is ready, or when a start fails.
+pub(crate) type First = mpsc::Sender<Result<(), StartError>>;
+
+/// The first start of an application, in progress or finished.
+pub struct FirstStart {
+    app: String,
+    outcome: mpsc::Receiver<Result<(), StartError>>,
+}
+
+impl FirstStart {
+    /// Waits until a process is ready or the first start has failed, for at most `limit`. Returns
+    /// `None` after that time. Blocks. Returns the outcome of the first start only once.
+    pub fn wait(&self, limit: Duration) -> Option<Result<(), StartError>> {
+        match self.outcome.recv_timeout(limit) {
+            Ok(outcome) => Some(outcome),
+            Err(mpsc::RecvTimeoutError::Timeout) => None,
+            Err(mpsc::RecvTimeoutError::Disconnected) => Some(Err(self.supervisor_ended())),
+        }
+    }
+
+    /// Waits as [`FirstStart::wait`] does, but without a limit.
+    pub fn wait_for_end(&self) -> Result<(), StartError> {
+        self.outcome.recv().unwrap_or_else(|_| Err(self.supervisor_ended()))
+    }
+
+    /// Waits until all processes of the minimum number are ready, or until a start fails, for at
+    /// most `limit`. Call this after the first process is ready. Blocks.
+    pub fn wait_for_others(&self, limit: Duration) {
+        // No further result arrives, because `wait` has received the only one. This call returns
+        // when the supervisor drops the sender.
+        let _ = self.outcome.recv_timeout(limit);
+    }
+
+    fn supervisor_ended(&self) -> StartError {
+        StartError::new(&self.app, "the supervisor thread ended")
+    }
+}
+
+/// Starts a thread for the application `name`, which runs the future of `supervise`. Returns the
+/// sender of commands, the thread, and the first start of a process.
+pub(crate) fn start_thread<C, S, F>(
+    name: &str,
+    supervise: S,
+) -> Result<(UnboundedSender<C>, JoinHandle<()>, FirstStart), StartError>
+where
+    C: Send + 'static,
+    S: FnOnce(UnboundedReceiver<C>, First) -> F + Send + 'static,
+    F: Future<Output = ()>,
+{
+    let fault = |what: String| StartError::new(name, what);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| fault(error.to_string()))?;
+    let (commands, inbox) = unbounded_channel();
+    let (first, outcome) = mpsc::channel();
+    let thread = std::thread::Builder::new()
+        .name(format!("app {name}"))
+        .spawn(move || LocalSet::new().block_on(&runtime, supervise(inbox, first)))
+        .map_err(|error| fault(format!("cannot start a thread: {error}")))?;
+    Ok((commands, thread, FirstStart { app: name.to_owned(), outcome }))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use std::sync::{Arc, mpsc};
 
     #[test]
     fn requests_do_not_wait_after_the_first_failure_nor_after_three() {
@@ -173,5 +273,16 @@ mod tests {
         assert!(starts.resume(end - Duration::from_millis(1)) == Pause::Lasts);
         assert!(starts.resume(end) == Pause::Over && !starts.are_paused());
         assert!(starts.resume(end) == Pause::None);
+    }
+
+    #[test]
+    fn doubles_up_to_ten_seconds_and_starts_over() {
+        let mut backoff = Backoff::default();
+        let delays: Vec<u128> = (0..9).map(|_| backoff.failed().as_millis()).collect();
+        assert_eq!(delays, [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]);
+        assert!(backoff.is_loop());
+        backoff.succeeded();
+        assert!(!backoff.is_loop());
+        assert_eq!(backoff.failed().as_millis(), 100);
     }
 }

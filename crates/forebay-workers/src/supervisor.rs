@@ -7,27 +7,30 @@
 //! the differences between kinds of processes.
 
 mod ends;
-mod handle;
 mod kind;
 #[cfg(test)]
 mod model;
 mod renewal;
 
-use crate::error::Exit;
-use crate::file_watch::Changes;
-use crate::spec::Workers;
-use crate::starts::{Pause, Starts, a_little_less, end_of, shortened};
-use crate::stderr::{Stderr, WorkerLog};
-use crate::thread::First;
+pub(crate) use kind::{End, Fault, New, ProcessKind, Rules, Snapshot, Stage, Started};
+
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::rc::Rc;
+use std::sync::{Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
+
+use forebay_process::StartError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-pub(crate) use handle::Handle;
-pub(crate) use kind::{End, Fault, New, ProcessKind, Rules, Snapshot, Stage, Started};
+use super::starts;
+use crate::error::Exit;
+use crate::file_watch::Changes;
+use crate::spec::Workers;
+use crate::starts::{First, FirstStart, Pause, Starts, a_little_less, end_of, shortened};
+use crate::stderr::{Stderr, WorkerLog};
 
 /// Interval of the checks of age, memory, CPU time and files.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -386,5 +389,78 @@ impl<P> ProcessEntry<P> {
 
     fn is_idle(&self) -> bool {
         self.stays() && self.seen.stage == Stage::Serving && self.seen.under_way == 0
+    }
+}
+
+// The handle of a supervisor.
+
+/// A supervisor's thread. Dropping the handle without [`shutdown`](Handle::shutdown) ends all
+/// processes.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    commands: mpsc::UnboundedSender<Command>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Handle {
+    /// Starts the thread of the application `name`. On that thread, `make` creates the kind of
+    /// process, and the supervisor starts the first processes.
+    pub(crate) fn start<K: ProcessKind>(
+        name: &str,
+        log: WorkerLog,
+        make: impl FnOnce() -> K + Send + 'static,
+    ) -> Result<(Handle, FirstStart), StartError> {
+        let (commands, thread, first) = starts::start_thread(name, move |inbox, first| {
+            Supervisor::new(make(), log, first).run(inbox)
+        })?;
+        Ok((Handle { commands, thread: Mutex::new(Some(thread)) }, first))
+    }
+
+    pub(crate) fn send(&self, command: Command) {
+        let _ = self.commands.send(command);
+    }
+
+    pub(crate) fn commands(&self) -> mpsc::UnboundedSender<Command> {
+        self.commands.clone()
+    }
+
+    /// Ends all processes: idle ones at once, busy ones after their requests, but at the latest
+    /// after `grace`. No process is left when this returns.
+    pub(crate) async fn shutdown(&self, grace: Duration) {
+        let (done, all_ended) = oneshot::channel();
+        if self.commands.send(Command::Shutdown { grace, done }).is_ok() {
+            let _ = all_ended.await;
+        }
+        // The thread only has to return, so this does not block for long.
+        self.join();
+    }
+
+    /// Ends all processes without a grace period, for callers without an event loop. Blocks.
+    pub(crate) fn end(&self) {
+        let (done, _) = oneshot::channel();
+        self.send(Command::Shutdown { grace: Duration::ZERO, done });
+        self.join();
+    }
+
+    fn join(&self) {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.send(Command::Abandoned);
+    }
+}
+
+#[cfg(test)]
+impl Handle {
+    /// Returns the handle of a supervisor that the test itself simulates.
+    pub(crate) fn without_thread() -> (Handle, mpsc::UnboundedReceiver<Command>) {
+        let (commands, inbox) = mpsc::unbounded_channel();
+        (Handle { commands, thread: Mutex::new(None) }, inbox)
     }
 }

@@ -1,20 +1,22 @@
 //! A worker: its sockets, which one thread uses at a time, and its state, which all threads may
 //! read.
 
-use crate::control::{REPLY, Reply};
-use crate::link::{Link, Noise, Output};
-use crate::prefetch::PrefetchQueue;
-use forebay_process::descendants::{Usage, usage_of};
-use forebay_process::{Child, keep_process, kept_processor};
-use rustix::process::Pid;
 use std::io;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ThreadId;
 use std::time::Duration;
+
+use forebay_process::descendants::{Usage, usage_of};
+use forebay_process::{Child, keep_process, kept_processor};
+use rustix::process::Pid;
 use tokio::sync::watch;
 use tokio::time::Instant;
+
+use crate::control::{REPLY, Reply};
+use crate::link::{Link, Noise, Output};
+use crate::prefetch::PrefetchQueue;
 
 /// Maximum number of bytes of an environment block that are kept, to show the current request in
 /// the status.
@@ -430,6 +432,23 @@ fn request_line(env_block: &[u8]) -> String {
     };
     let target = value("REQUEST_URI").or_else(|| value("SCRIPT_FILENAME")).unwrap_or_default();
     format!("{} {target}", value("REQUEST_METHOD").unwrap_or_default())
+}
+
+/// The state of an application at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Health {
+    /// The processes, the oldest first.
+    pub workers: Vec<WorkerStatus>,
+    /// Requests that wait for a process.
+    pub waiting: usize,
+    /// Processes started so far, including the first ones.
+    pub starts: u64,
+    /// Processes that crashed. A crash is an end that was not requested.
+    pub crashes: u64,
+    /// Set if processes end right after their start. Contains the reason and their last output.
+    pub crash_loop: Option<String>,
+    /// A message about a configured setting that this machine does not support.
+    pub note: Option<String>,
 }
 
 #[cfg(test)]

@@ -1,19 +1,25 @@
 //! The supervisor's operations on workers. A worker reports on its control socket that it is ready.
 //! The pool lends the worker's sockets to requests. The worker ends when its sockets are closed.
 
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use forebay_process::descendants::Usage;
+use forebay_process::{Child, GroupReaper, Person};
+use tokio::io::Interest;
+
+use crate::control::Reply;
 use crate::error::{Exit, refused_start};
-use crate::lifecycle_wait::{await_end, await_ready};
+use crate::link::{Link, Output};
 use crate::pool::Pool;
 use crate::process::{self, Confinement, Process};
 use crate::spec::{AppSpec, Kind};
 use crate::supervisor::{End, Fault, New, ProcessKind, Rules, Snapshot, Stage, Started};
-use crate::worker::{Killed, Worker, WorkerShared, WorkerState};
-use forebay_process::descendants::Usage;
-use forebay_process::{Child, GroupReaper, Person};
-use std::io;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use crate::sys;
+use crate::worker::{Heard, Killed, Worker, WorkerShared, WorkerState};
 
 /// A worker that still runs this long after it was asked to end is killed.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
@@ -224,5 +230,35 @@ fn snapshot(worker: &WorkerShared) -> Snapshot {
         },
         idle_since: worker.since(),
         busy_since: is_timed.then(|| worker.since()),
+    }
+}
+
+// Waits for two events in the life of a worker: the worker becomes ready, and its process ends.
+
+/// Waits until the worker reports that it is ready.
+async fn await_ready(
+    shared: Arc<WorkerShared>,
+    control: OwnedFd,
+    output: OwnedFd,
+) -> io::Result<Worker> {
+    let mut worker = Worker::new(shared, Link::new(control)?, Output::new(output)?);
+    match worker.heard().await? {
+        Heard::Said(Reply::Ready) => Ok(worker),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+/// Waits until the process has ended, and reaps it. If the process failed or the application is
+/// shutting down, first kills the rest of its process group.
+pub(crate) async fn await_end(shared: &WorkerShared, pool: &Pool, at_end: OwnedFd) -> Exit {
+    let readable = sys::register(at_end, Interest::READABLE);
+    loop {
+        if let Ok(at_end) = &readable {
+            let _ = at_end.readable().await;
+        }
+        match shared.reap(pool.is_closed()) {
+            Ok(Some(status)) => return status.into(),
+            _ => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! The host and the command line of workers for handlers of mod_perl.
 
-use super::perl::BOOTSTRAP;
-use super::{Host, psgi};
-use crate::spec::AppSpec;
 use std::fmt::Write;
 use std::process::Command;
+
+use super::Host;
+use super::perl::{self, BOOTSTRAP};
+use crate::spec::AppSpec;
 
 macro_rules! modules {
     ($($name:literal),* $(,)?) => {
@@ -53,7 +54,7 @@ pub(super) fn host(
         command.args(lib.split(':').filter(|dir| !dir.is_empty()).map(|dir| format!("-I{dir}")));
     }
     command.args(["-e", BOOTSTRAP, &spec.name, &parent.to_string()]);
-    let mut source = format!("{{\n{}\n}}\n", psgi::HOST);
+    let mut source = format!("{{\n{}\n}}\n", perl::PSGI_HOST);
     for (name, text) in MODULES {
         let text = compact(text);
         let _ = write!(
@@ -92,14 +93,15 @@ fn list(texts: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{MODULES, ON_DEMAND, compact, list, psgi};
+    use super::{MODULES, ON_DEMAND, compact, list};
+    use crate::host::perl;
 
     /// A longer message would wait for a process that does not run yet.
     #[test]
     fn the_host_fits_the_buffer_of_a_socket() {
         let all = MODULES.iter().chain(&ON_DEMAND);
         let length: usize = all.map(|(name, text)| 2 * name.len() + compact(text).len()).sum();
-        assert!(psgi::HOST.len() + length < 160_000, "{length}");
+        assert!(perl::PSGI_HOST.len() + length < 160_000, "{length}");
     }
 
     #[test]

@@ -1,9 +1,11 @@
-//! The host and the command line of workers for Perl CGI scripts.
+//! The hosts and the command lines of workers for Perl CGI scripts and PSGI applications.
+
+use std::path::Path;
+use std::process::Command;
 
 use super::Host;
 use crate::proofs::ProofKey;
 use crate::spec::PerlMode;
-use std::process::Command;
 
 /// The source of the host. A worker first reads this source from the control socket.
 const HOST: &str = concat!(
@@ -83,4 +85,26 @@ fn host_of_proofs(proof: &ProofKey) -> String {
 
 fn with_zygote(host: &str, zygote: &str) -> String {
     format!("{host}\n{PROCESSES}\n$ZYGOTE = <<'END_OF_ZYGOTE';\n{zygote}\nEND_OF_ZYGOTE\n1;\n")
+}
+
+/// The source of the host. A worker first reads this source from the control socket.
+pub(super) const PSGI_HOST: &str = include_str!("../../../../hosts/psgi.pl");
+
+/// The additional part for mode `prove`.
+const PSGI_PROVING: &str = include_str!("../../../../hosts/psgi-proving.pl");
+
+/// Returns the host that runs the application in `file`.
+pub(super) fn psgi_host(app: &str, file: &Path, parent: u32, proof: &ProofKey) -> Host {
+    let mut command = Command::new("perl");
+    command.args(["-e", BOOTSTRAP]).arg(file).args([&parent.to_string(), app]);
+    if proof.key.is_empty() {
+        return Host::new(command, PSGI_HOST);
+    }
+    let ProofKey { key, salt, shows_values } = proof;
+    let source = format!(
+        "{{\n{PSGI_HOST}\n{PSGI_PROVING}\n($proof_key, $proof_salt, $shows_values, $application_file) = \
+         ('{key}', '{salt}', {}, $ARGV[0]);\n}}\n{{\n{PROOFS}\n}}\n",
+        u8::from(*shows_values)
+    );
+    Host::new(command, &source)
 }

@@ -113,7 +113,7 @@ pub(super) struct Instance {
     pub(super) guardian: u32,
     pub(super) requests: AtomicU64,
     pub(super) life: Arc<Life>,
-    /// Keeps `place` from naming another socket: see [`Seat`](super::seat::Seat).
+    /// Keeps `place` from naming another socket: see [`Seat`](super::start::Seat).
     _inode: Option<Arc<OwnedFd>>,
     /// Method and target of the latest request.
     line: Mutex<Vec<u8>>,

@@ -5,19 +5,20 @@
 //! process with an inherited socket is ready when it has accepted a first, empty connection, but
 //! at the latest after one second.
 
-use super::ProcessAddress;
-use super::instance::{Instance, Life};
-use crate::error::Unavailable;
-use crate::health::Health;
-use crate::supervisor::{Command, Snapshot, Stage};
-use crate::waiters::{Waiter, Waiters};
-use crate::worker::WorkerState;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
+
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
+
+use super::ProcessAddress;
+use super::instance::{Instance, Life};
+use crate::error::Unavailable;
+use crate::supervisor::{Command, Snapshot, Stage};
+use crate::waiters::{Waiter, Waiters};
+use crate::worker::{Health, WorkerState};
 
 /// If the first request has waited this long, it gets the next free permit. Otherwise a permit goes
 /// to a request of the thread that frees the permit. Waking another thread takes more CPU time than
@@ -152,7 +153,7 @@ impl InstancePool {
     }
 
     /// Gives free permits to waiting requests.
-    pub(super) fn grant_waiting(self: &Arc<Self>) {
+    fn grant_waiting(self: &Arc<Self>) {
         loop {
             let mut inner = self.lock();
             if inner.waiters.first_open().is_none() || inner.waiters.is_closed() {

@@ -1,26 +1,27 @@
 //! Starts one process of a program: creates its private directory, and starts its guardian.
 
-use super::room::{give, make_room};
-use super::seat::Seat;
-use super::{Listening, ProcessAddress, ProgramSpec};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::{File, Permissions};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{PermissionsExt, chown, fchown};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{self, Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
 use forebay_process::{
     Child, HelpedChild, HelpedLaunch, HelpedRoom, Helper, Identity, Launch, found_descriptors,
     myself,
 };
-
+use rustix::fs::{Mode, OFlags, open};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::fs::File;
-use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::fchown;
-use std::os::unix::net::UnixStream;
-use std::path::{self, Path};
-use std::process::{Command, Stdio};
 use tempfile::TempDir;
+
+use super::{Listening, ProcessAddress, ProgramSpec};
 
 /// Variables of the gateway's environment that programs inherit.
 const INHERITED: [&str; 13] = [
@@ -254,10 +255,99 @@ impl Words<'_> {
     }
 }
 
+// The directory of a program's socket.
+
+/// Creates a directory for the socket of a process. Only the user of the process can enter this
+/// directory. Chooses a short path, because the kernel limits the length of a socket's path.
+fn make_room(identity: Option<&Identity>) -> io::Result<TempDir> {
+    // Processes of another user cannot enter XDG_RUNTIME_DIR.
+    let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| identity.is_none()).map(PathBuf::from);
+    let places = [Some(PathBuf::from("/run")), own, Some(std::env::temp_dir())];
+    let mut last = None;
+    for place in places.into_iter().flatten() {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix("forebay-").permissions(Permissions::from_mode(0o700));
+        match builder.tempdir_in(&place) {
+            Ok(room) => {
+                give(room.path(), identity)?;
+                return Ok(room);
+            }
+            Err(error) => last = Some(error),
+        }
+    }
+    let error = last.unwrap_or_else(|| io::ErrorKind::NotFound.into());
+    Err(io::Error::new(error.kind(), format!("cannot make a directory for its socket: {error}")))
+}
+
+/// Gives a file or directory to the user of a process.
+pub(super) fn give(path: &Path, identity: Option<&Identity>) -> io::Result<()> {
+    match identity {
+        Some(identity) => chown(path, identity.user.as_ref().map(|user| user.0), identity.group),
+        None => Ok(()),
+    }
+}
+
+// Listening sockets that Forebay opens for programs (`listen = "inherit"`, `"inherit-port"` and
+// `"stdin"`).
+//
+// Forebay keeps such a socket open itself. FastCGI programs often end after some number of
+// requests. A client that connects just then waits in the socket's queue, and the next process gets
+// the same socket, so no request is lost. After a crash, the socket is closed, because those who
+// wait must not wait for a program that may never start again.
+//
+// A Unix socket has no name in the file system, so nothing is left of it however Forebay ends, and
+// nobody else can connect. Forebay connects to the inode, through /proc.
+
+/// A listening socket for one process after another.
+#[derive(Debug)]
+pub(super) struct Seat {
+    /// Where Forebay connects.
+    pub(super) address: ProcessAddress,
+    /// The address that the program is told: that of `getsockname`.
+    pub(super) told: ProcessAddress,
+    listener: OwnedFd,
+    /// The descriptor that `address` names. Whoever may still connect has to hold it, because
+    /// another socket may get the number of a descriptor that is closed.
+    pub(super) inode: Option<Arc<OwnedFd>>,
+}
+
+impl Seat {
+    /// Opens a socket, unless the program opens its own.
+    pub(super) fn open(listen: Listening) -> io::Result<Option<Seat>> {
+        match listen {
+            Listening::Socket | Listening::Port => Ok(None),
+            Listening::Inherit | Listening::Stdin => Seat::unix().map(Some),
+            Listening::InheritPort => {
+                let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+                let address = ProcessAddress::Tcp(listener.local_addr()?);
+                let told = address.clone();
+                Ok(Some(Seat { address, told, listener: listener.into(), inode: None }))
+            }
+        }
+    }
+
+    fn unix() -> io::Result<Seat> {
+        let room = make_room(None)?;
+        let path = room.path().join("socket");
+        let listener = UnixListener::bind(&path)?;
+        let inode = open(&path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        let address = PathBuf::from(format!("/proc/self/fd/{}", inode.as_raw_fd()));
+        Ok(Seat {
+            address: ProcessAddress::Unix(address),
+            told: ProcessAddress::Unix(path),
+            listener: listener.into(),
+            inode: Some(Arc::new(inode)),
+        })
+    }
+
+    fn listener(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_room_is_private_and_goes_away() {
@@ -276,5 +366,19 @@ mod tests {
         let words = Words { spec: &spec, room: Path::new("/r"), place: &place, host: None };
         assert_eq!(words.fill_in("{dir}{room}:{port} {x} {"), "//r:81 {x} {");
         assert_eq!(words.name_of_place(), "127.0.0.1:81");
+    }
+
+    #[test]
+    fn a_socket_without_a_name_is_reached_and_leaves_nothing() {
+        let seat = Seat::open(Listening::Stdin).unwrap().unwrap();
+        let (ProcessAddress::Unix(address), ProcessAddress::Unix(told)) =
+            (&seat.address, &seat.told)
+        else {
+            panic!("{seat:?}")
+        };
+        assert!(!told.exists() && !told.parent().unwrap().exists());
+        UnixStream::connect(address).unwrap();
+        let listener = UnixListener::from(seat.listener().try_clone_to_owned().unwrap());
+        listener.accept().unwrap();
     }
 }
