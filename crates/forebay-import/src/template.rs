@@ -86,12 +86,14 @@ pub fn is_redirect_target(target: &str) -> bool {
     let after = schemes.iter().find_map(|scheme| target.strip_prefix(scheme));
     let is_placed = match after {
         Some(rest) => {
-            let after_host = rest
-                .strip_prefix("{host}")
+            let rest = rest.strip_prefix("www.").unwrap_or(rest);
+            let after_host = ["{host}", "{bare_host}"]
+                .iter()
+                .find_map(|host| rest.strip_prefix(host))
                 .map(|rest| rest.strip_prefix("{requested_port}").unwrap_or(rest));
             let rest = after_host.map_or(rest, |rest| if rest.is_empty() { "/" } else { rest });
             !rest.is_empty() && !rest.starts_with('{') && has_fixed_host(rest)
-                || target.contains("://{host}")
+                || after_host.is_some()
                     && ["/", "{path}", "{uri}", "?", ":"]
                         .iter()
                         .any(|start| rest.starts_with(start))

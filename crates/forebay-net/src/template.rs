@@ -145,6 +145,9 @@ impl Request {
             TemplatePart::Value(Placeholder::Host) => {
                 key.extend(self.plain_host().unwrap_or_default().to_ascii_lowercase());
             }
+            TemplatePart::Value(Placeholder::BareHost) => {
+                key.extend(self.bare_host().to_ascii_lowercase());
+            }
             TemplatePart::Value(value) => self.append(value, Escape::Field, UrlPart::Path, key),
         }
     }
@@ -164,6 +167,7 @@ impl Request {
                 // Do not escape a host, because `[::1]` is a valid host.
                 return out.extend_from_slice(self.plain_host().unwrap_or_default());
             }
+            Placeholder::BareHost => return out.extend_from_slice(self.bare_host()),
             Placeholder::Port => {
                 let port = server_port(self.server, authority, self.https);
                 return encode::decimal(out, u64::from(port));
@@ -229,6 +233,16 @@ impl Request {
         let host = host_of(authority.unwrap_or_default());
         let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._[:]".contains(byte);
         (!host.is_empty() && host.iter().all(is_plain)).then_some(host)
+    }
+
+    /// Returns [`Self::plain_host`] without `www.` at its beginning. `www.example` stays as it is,
+    /// because `example` alone would be a top-level domain.
+    fn bare_host(&self) -> &[u8] {
+        let host = self.plain_host().unwrap_or_default();
+        match host.split_at_checked(4) {
+            Some((www, rest)) if www.eq_ignore_ascii_case(b"www.") && rest.contains(&b'.') => rest,
+            _ => host,
+        }
     }
 
     /// Returns the subject of the client's certificate. The text is empty if the client sent no

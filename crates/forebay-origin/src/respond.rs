@@ -116,7 +116,8 @@ impl Origin for Rewriting {
 /// that they can end neither the field nor the path. Fails if the target needs the requested host,
 /// and the request names none.
 pub fn location(redirect: &Redirect, request: &Request) -> Result<Vec<u8>, Fault> {
-    let uses_host = redirect.to.uses(|value| *value == Placeholder::Host);
+    let is_host = |value: &_| matches!(value, Placeholder::Host | Placeholder::BareHost);
+    let uses_host = redirect.to.uses(is_host);
     if uses_host && request.plain_host().is_none() {
         return Err(Fault::client(
             400,

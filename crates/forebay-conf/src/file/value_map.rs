@@ -77,7 +77,10 @@ fn value_map(name: &str, node: &Node<'_>, cx: &Cx<'_>) -> Resolution<ValueMap> {
             None => Template::default(),
         },
     };
-    let is_host = map.from.parts() == [TemplatePart::Value(Placeholder::Host)];
+    let is_host = matches!(
+        map.from.parts(),
+        [TemplatePart::Value(Placeholder::Host | Placeholder::BareHost)]
+    );
     for (pattern, at) in &values {
         let value = parse(no_control(at, &at.span)?, &at.span)?;
         no_control(pattern, &at.span)?;

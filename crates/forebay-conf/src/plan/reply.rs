@@ -439,6 +439,7 @@ impl Replace {
                 value,
                 Placeholder::Scheme
                     | Placeholder::Host
+                    | Placeholder::BareHost
                     | Placeholder::Port
                     | Placeholder::RequestedPort
                     | Placeholder::Path
@@ -466,6 +467,7 @@ pub(crate) fn is_plain(value: &Placeholder) -> bool {
         value,
         Placeholder::Scheme
             | Placeholder::Host
+            | Placeholder::BareHost
             | Placeholder::Port
             | Placeholder::RequestedPort
             | Placeholder::Client

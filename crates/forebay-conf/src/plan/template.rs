@@ -36,6 +36,8 @@ pub enum Placeholder {
     Scheme,
     /// `{host}`: the requested host, without its port.
     Host,
+    /// `{bare_host}`: the requested host without `www.` at its beginning.
+    BareHost,
     /// `{port}`: the port of the listener.
     Port,
     /// `{requested_port}`: a colon and the port in the requested host; empty if it names none. A
@@ -104,11 +106,12 @@ pub struct Scope<'a> {
 pub struct UnknownPlaceholder(pub String);
 
 /// The names of placeholders without a parameter.
-static NAMES: [(&str, Placeholder); 17] = [
+static NAMES: [(&str, Placeholder); 18] = [
     ("client", Placeholder::Client),
     ("client_port", Placeholder::ClientPort),
     ("scheme", Placeholder::Scheme),
     ("host", Placeholder::Host),
+    ("bare_host", Placeholder::BareHost),
     ("port", Placeholder::Port),
     ("requested_port", Placeholder::RequestedPort),
     ("method", Placeholder::Method),

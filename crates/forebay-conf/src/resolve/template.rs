@@ -177,7 +177,9 @@ fn host_is_the_files(to: &Template, target: &str, typed: &At<&String>) -> Resolu
         has_host |= !text.is_empty();
         match part {
             Some(TemplatePart::Text(next)) => text = next,
-            Some(TemplatePart::Value(Placeholder::Host)) => (text, has_host) = ("", true),
+            Some(TemplatePart::Value(Placeholder::Host | Placeholder::BareHost)) => {
+                (text, has_host) = ("", true);
+            }
             Some(TemplatePart::Value(Placeholder::Port)) if text.ends_with(':') => text = "",
             Some(TemplatePart::Value(Placeholder::RequestedPort)) if has_host => text = "",
             Some(TemplatePart::Value(Placeholder::Path | Placeholder::Uri)) | None if has_host => {

@@ -160,6 +160,11 @@ fn redirects_keep_the_port_that_the_client_named() {
         site("www = \"redirect\"\ntrusted_proxies = \"10.0.0.0/8\"\n", "respond = \"x\"");
     let files = site("", &format!("files = {:?}", dir.path()));
     let name = site("", "redirect = \"{scheme}://new.example{requested_port}{uri}\"");
+    let bare = |hosts: &str| {
+        let route = "redirect = \"http://{bare_host}{requested_port}{uri}\"";
+        site("", route).replace("\"example.org\"", hosts)
+    };
+    let (bare, short) = (bare("[\"*.org\", \"example.org\"]"), bare("\"www.example\""));
     let to_https = site("redirect_to_https = true\n", "respond = \"x\"");
     for (routes, target, host, status, location) in [
         (&www, "/a//b?c=%20d", "WWW.example.org", 301, "http://example.org/a/b?c=%20d"),
@@ -170,6 +175,10 @@ fn redirects_keep_the_port_that_the_client_named() {
         (&files, "/dir?q", "example.org:8080", 301, "/dir/?q"),
         (&name, "/a", "example.org:8080", 302, "http://new.example:8080/a"),
         (&name, "/a", "example.org", 302, "http://new.example/a"),
+        (&bare, "/a?b", "WWW.a.example.org:8080", 302, "http://a.example.org:8080/a?b"),
+        (&bare, "/a", "wwwexample.org", 302, "http://wwwexample.org/a"),
+        (&bare, "/a", "example.org", 302, "http://example.org/a"),
+        (&short, "/a", "www.example", 302, "http://www.example/a"),
         // Another scheme has another port.
         (&to_https, "/a", "example.org:8080", 308, "https://example.org/a"),
     ] {

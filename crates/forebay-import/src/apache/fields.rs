@@ -176,8 +176,9 @@ fn header(cx: &mut Cx<'_>, directive: &Directive, route: &mut DraftRoute) {
             route.keys.set("remove_headers", Value::List(list));
         }
         "set" | "append" | "add" | "merge" | "setifempty"
-            if !value.contains("%{") && !value.contains("expr=") =>
+            if !has_variable(value) && !value.contains("expr=") =>
         {
+            let value = value.replace("%%", "%");
             let value: String =
                 value.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
             let value = literal(value.trim(), cx.keys);
@@ -206,6 +207,15 @@ fn header(cx: &mut Cx<'_>, directive: &Directive, route: &mut DraftRoute) {
             route.comments.push(cx.note(directive, next));
         }
     }
+}
+
+/// Returns true if Apache replaces a part of the value, such as `%{NAME}e` or `%D`.
+fn has_variable(value: &str) -> bool {
+    value
+        .replace("%%", "")
+        .split('%')
+        .skip(1)
+        .any(|rest| rest.starts_with(['{', 't', 'D', 'l', 'i', 'b', 's', 'B']))
 }
 
 /// The attributes that `Header edit Set-Cookie FROM TO` appends to each cookie, as keys of `cookies`.

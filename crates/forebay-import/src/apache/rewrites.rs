@@ -15,7 +15,7 @@ use crate::pattern::{PatternConditions, Use, as_regex, classify, keeping_paths};
 use crate::template::{
     group, is_redirect_target, is_rewrite_target, join, literal, redirect_target,
 };
-use crate::value::Table;
+use crate::value::{Table, Value};
 
 /// The translation of the rewrite rules of a block.
 #[derive(Default)]
@@ -463,6 +463,7 @@ fn answer(
         Some(rest) => (rest.to_owned(), true),
         None => (target, flag(directive, "QSD").is_some()),
     };
+    let target = with_bare_host(target, &route, cx.keys);
     // A query in the target replaces the client's query, unless QSA appends the client's query.
     let keeps = !drops_query && (!target.contains('?') || flag(directive, "QSA").is_some());
     if flag(directive, "P").is_some() {
@@ -507,6 +508,36 @@ fn answer(
     Ok(route)
 }
 
+/// A variable that Apache does not have: the text of `%1` after a condition such as
+/// `%{HTTP_HOST} ^www\.(.+)$`.
+const BARE_HOST: &str = "BARE_HOST";
+
+/// Replaces `%1` by [`BARE_HOST`] if the route's condition on the host has this meaning.
+fn with_bare_host(target: String, route: &DraftRoute, keys: &Keys) -> String {
+    const HOSTS: [&str; 6] = [
+        r"^www\.(.+)$",
+        r"^www\.(.*)$",
+        r"^www\.(.+)",
+        r"^www\.(.*)",
+        r"^(?:www\.)?(.+)$",
+        r"^(?:www\.)?(.*)$",
+    ];
+    let header = match route.matcher.when.get("header") {
+        Some(Value::Table(header)) => header.get("Host"),
+        _ => None,
+    };
+    let has_host = match header {
+        Some(Value::Text(host)) => {
+            HOSTS.contains(&host.trim_start_matches('~').trim_start_matches('*'))
+        }
+        _ => false,
+    };
+    if has_host && keys.has_placeholders() {
+        return target.replace("%1", &format!("%{{{BARE_HOST}}}"));
+    }
+    target
+}
+
 /// Returns a target with placeholders in place of `$1`, `%{HTTP_HOST}` and similar variables.
 /// Returns `None` if a variable has no placeholder.
 pub fn with_groups(target: &str, found: &PatternConditions, keys: &Keys) -> Option<String> {
@@ -524,6 +555,7 @@ pub fn with_groups(target: &str, found: &PatternConditions, keys: &Keys) -> Opti
         let (name, behind) = after.strip_prefix('{')?.split_once('}')?;
         let value = match name.to_ascii_uppercase().as_str() {
             "HTTP_HOST" => "{host}{requested_port}",
+            BARE_HOST => "{bare_host}{requested_port}",
             "SERVER_NAME" => "{host}",
             "REQUEST_URI" => "{path}",
             "QUERY_STRING" => "{query}",

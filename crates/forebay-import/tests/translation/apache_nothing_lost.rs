@@ -57,6 +57,35 @@ fn fields_that_keep_those_of_the_application_are_added() {
 }
 
 #[test]
+fn redirects_to_the_other_form_of_the_host_are_translated() {
+    for (conditions, rule, wanted) in [
+        (
+            r"%{HTTP_HOST} ^www\.(.+)$ [NC]",
+            "^(.*)$ https://%1$1",
+            "https://{bare_host}{requested_port}{path}",
+        ),
+        (
+            r"%{HTTP_HOST} ^(?:www\.)?(.+)$ [NC]",
+            "^ https://%1%{REQUEST_URI}",
+            "https://{bare_host}{requested_port}{path}",
+        ),
+        (
+            r"%{HTTP_HOST} !^www\. [NC]",
+            "^(.*)$ https://www.%{HTTP_HOST}$1",
+            "https://www.{host}{requested_port}{path}",
+        ),
+    ] {
+        let lines =
+            format!("RewriteEngine on\nRewriteCond {conditions}\nRewriteRule {rule} [R=301,L]");
+        let found = host(&lines);
+        assert!(found.toml.contains(wanted), "{lines}:\n{}", found.toml);
+        assert_eq!(found.notes, [], "{lines}:\n{}", found.toml);
+    }
+    let found = host("Header set X-Time %D");
+    assert!(!found.notes.is_empty() && !found.toml.contains("\"%D\""), "{}", found.toml);
+}
+
+#[test]
 fn error_documents_become_error_pages_or_are_reported() {
     for (lines, wanted) in [
         ("ErrorDocument 404 /404.html", "error_pages = { 404 = \"ROOT/404.html\" }"),

@@ -181,10 +181,12 @@ fn letters_beyond_ascii_do_not_pass_a_rule() {
 }
 
 #[test]
-fn a_redirect_may_add_to_the_only_host_of_the_site() {
-    let found = of("http://a.example {\nredir https://www.{host}{uri}\n}\n");
-    assert!(found.toml.contains("https://www.a.example{uri}"), "{}", found.toml);
+fn a_redirect_may_add_to_the_host() {
     let found = of("http://a.example, http://b.example {\nredir https://www.{host}{uri}\n}\n");
+    assert!(found.toml.contains("https://www.{host}{uri}"), "{}", found.toml);
+    let found = of("http://a.example {\nredir https://x.{host}{uri}\n}\n");
+    assert!(found.toml.contains("https://x.a.example{uri}"), "{}", found.toml);
+    let found = of("http://a.example, http://b.example {\nredir https://x.{host}{uri}\n}\n");
     assert!(!found.notes.is_empty() && found.toml.contains("403"), "{}", found.toml);
 }
 

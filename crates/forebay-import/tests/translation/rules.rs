@@ -301,7 +301,7 @@ fn the_port_of_the_requested_host_stays_where_the_old_server_keeps_it() {
         Caddy,
         host(
             caddy("redir /a https://www.{hostport}/b"),
-            "https://www.a.example{requested_port}/b",
+            "https://www.{host}{requested_port}/b",
             true,
         ),
     ));
