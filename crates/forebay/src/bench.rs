@@ -13,7 +13,6 @@ pub mod number;
 mod progress;
 pub mod report;
 mod scenario;
-mod start;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -124,7 +123,7 @@ pub struct BenchArgs {
     shard: Option<Shard>,
     /// Start at this time, so that several machines start together: seconds since 1970, or a time
     /// such as 2026-11-27T10:00:00Z. If it has passed, start at once
-    #[arg(long, value_name = "TIME", value_parser = start::parse)]
+    #[arg(long, value_name = "TIME", value_parser = load_options::parse_start)]
     start_at: Option<SystemTime>,
     /// Request method [default: GET, or POST with a body or a form]
     #[arg(short = 'X', long)]
@@ -305,7 +304,9 @@ mod live {
 }
 
 pub fn run(args: &BenchArgs) -> ExitCode {
-    let checked = || args.check_files().and_then(|()| args.start_at.map_or(Ok(()), start::check));
+    let checked = || {
+        args.check_files().and_then(|()| args.start_at.map_or(Ok(()), load_options::check_start))
+    };
     let spec = match args.spec().and_then(|spec| checked().map(|()| spec)) {
         Ok(spec) => spec,
         Err(why) => return fail(2, &why),
@@ -321,7 +322,7 @@ pub fn run(args: &BenchArgs) -> ExitCode {
         Ok(interrupt) => interrupt,
         Err(error) => return fail(3, &format!("cannot catch Ctrl-C: {error}")),
     };
-    if args.start_at.is_some_and(|start| !start::wait(start, &interrupt)) {
+    if args.start_at.is_some_and(|start| !load_options::wait_for_start(start, &interrupt)) {
         print_stderr("interrupted before the start");
         return ExitCode::from(interrupt.exit_code());
     }

@@ -3,7 +3,6 @@
 mod against;
 mod decision;
 mod quick;
-mod saving;
 
 use std::fs;
 use std::io::Write;
@@ -17,9 +16,8 @@ use forebay_lab::{
 };
 
 use crate::bench::number;
-use against::WorkDirectories;
+use against::{Saving, WorkDirectories};
 use decision::Decisions;
-use saving::Saving;
 
 /// Compare several ways to serve an application: report which is faster, by how much, and with what
 /// certainty.
@@ -190,7 +188,7 @@ fn compare(args: &CompareArgs) -> Result<ExitCode, String> {
     let threshold = args.threshold.or(args.against.as_ref().map(|_| THRESHOLD));
     let decisions = Decisions::of(&experiment, threshold);
     let written = write_reports(args, &experiment).and_then(|()| match &args.junit {
-        Some(path) => saving::replace(path, decisions.junit().as_bytes())
+        Some(path) => against::replace(path, decisions.junit().as_bytes())
             .map_err(|error| cannot_write(path, &error)),
         None => Ok(()),
     });
@@ -325,9 +323,9 @@ fn write_reports(args: &CompareArgs, experiment: &Experiment) -> Result<(), Stri
     // The JSON report comes first, because all other files can be created from it.
     for (name, text) in [(REPORT, json.clone())].into_iter().chain(files) {
         let path = args.out.join(name);
-        saving::replace(&path, text.as_bytes()).map_err(|error| cannot_write(&path, &error))?;
+        against::replace(&path, text.as_bytes()).map_err(|error| cannot_write(&path, &error))?;
     }
-    saving::write_stacks(experiment, &args.out)?;
+    against::write_stacks(experiment, &args.out)?;
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
     match &args.json {
         Some(_) if to_stdout => print(&json),

@@ -2,7 +2,6 @@
 
 mod compare;
 mod detect;
-mod found;
 mod look;
 mod python;
 mod quote;

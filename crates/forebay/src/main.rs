@@ -7,8 +7,6 @@ mod body_file;
 mod check;
 #[cfg(feature = "compare")]
 mod compare;
-#[cfg(feature = "manual")]
-mod completions;
 mod ctl;
 mod doctor;
 mod explain;
@@ -65,7 +63,7 @@ enum Verb {
     #[cfg(feature = "manual")]
     Man(man::ManArgs),
     #[cfg(feature = "manual")]
-    Completions(completions::CompletionsArgs),
+    Completions(man::CompletionsArgs),
 }
 
 /// The features that this program was built without, and their subcommands.
@@ -162,6 +160,6 @@ fn main() -> ExitCode {
         #[cfg(feature = "manual")]
         Verb::Man(args) => man::run(&args, Cli::command()),
         #[cfg(feature = "manual")]
-        Verb::Completions(args) => completions::run(&args, Cli::command()),
+        Verb::Completions(args) => man::run_completions(&args, Cli::command()),
     }
 }

@@ -1,9 +1,10 @@
-//! Subcommand `forebay man`: manual pages from the text of `--help`.
+//! Subcommands `forebay man`: manual pages from the text of `--help`, and `forebay completions`.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap_complete::Shell;
 use clap_mangen::Man;
 use jiff::Timestamp;
 
@@ -124,6 +125,32 @@ fn wrap(text: &str, wrapped: &mut String) {
         previous = word;
     }
     wrapped.push('\n');
+}
+
+/// Print a script that completes Forebay's subcommands and options in a shell
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  forebay completions bash > /usr/share/bash-completion/completions/forebay
+  forebay completions zsh > /usr/share/zsh/vendor-completions/_forebay
+  forebay completions fish > ~/.config/fish/completions/forebay.fish")]
+pub struct CompletionsArgs {
+    /// Shell that runs the script
+    shell: Shell,
+}
+
+/// Prints the script for `command`.
+pub fn run_completions(args: &CompletionsArgs, mut command: clap::Command) -> ExitCode {
+    // Generate the script in memory, because `generate` panics if a write fails.
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut command, "forebay", &mut script);
+    match io::stdout().write_all(&script) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("forebay: cannot print the script: {error}");
+            ExitCode::from(super::CANNOT_WRITE)
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,4 @@
-//! Scenario file of `--scenario`: parses the TOML file (`file`) and checks it.
-
-mod file;
+//! Scenario file of `--scenario`: parses the TOML file and checks it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,12 +9,12 @@ use forebay_load::{
     Expectation, Extraction, Part, Pattern, Protocol, ReplyPart, Scenario, ScenarioPlan,
     ScenarioStep, ThinkTime, Url,
 };
+use serde::Deserialize;
 use toml::Spanned;
 
 use super::form::Form;
 use super::number;
 use crate::body_file;
-use file::{CheckTable, ExtractTable, ScenarioFile, ScenarioTable, StepTable};
 
 /// Number of redirects that a step follows by default.
 const REDIRECTS: u32 = 10;
@@ -383,4 +381,78 @@ fn uses(part: &Part, name: &str, places: &[Place]) -> bool {
         || places.contains(&Place::Field)
             && part.headers.iter().any(|(_, value)| is_in(value.as_bytes()))
         || places.contains(&body) && is_in(&part.body)
+}
+
+// Tables of a scenario file, as serde reads them.
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ScenarioFile {
+    #[serde(default)]
+    pub fields: BTreeMap<String, Spanned<String>>,
+    #[serde(default)]
+    pub hosts: Vec<String>,
+    #[serde(default)]
+    pub share_credentials: bool,
+    #[serde(default)]
+    pub scenario: Vec<Spanned<ScenarioTable>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ScenarioTable {
+    pub name: Option<String>,
+    pub weight: Option<Spanned<u32>>,
+    pub iterations: Option<Spanned<u32>>,
+    pub cookies: Option<bool>,
+    pub stop_on_failure: Option<bool>,
+    pub think: Option<Spanned<String>>,
+    pub redirects: Option<u32>,
+    #[serde(default)]
+    pub fields: BTreeMap<String, Spanned<String>>,
+    #[serde(default)]
+    pub step: Vec<Spanned<StepTable>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StepTable {
+    pub name: Option<String>,
+    pub method: Option<String>,
+    pub path: Option<Spanned<String>>,
+    pub url: Option<Spanned<String>>,
+    #[serde(default)]
+    pub fields: BTreeMap<String, Spanned<String>>,
+    pub body: Option<String>,
+    pub body_file: Option<Spanned<String>>,
+    pub form: Option<BTreeMap<String, String>>,
+    pub multipart: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    pub extract: BTreeMap<String, Spanned<ExtractTable>>,
+    #[serde(default)]
+    pub check: CheckTable,
+    pub think: Option<Spanned<String>>,
+    pub repeat: Option<Spanned<u32>>,
+    pub redirects: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExtractTable {
+    pub regex: Option<Spanned<String>>,
+    pub json: Option<Spanned<String>>,
+    pub field: Option<String>,
+    pub cookie: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CheckTable {
+    pub status: Option<Spanned<toml::Value>>,
+    #[serde(default)]
+    pub fields: BTreeMap<String, Spanned<String>>,
+    pub body_contains: Option<String>,
+    pub body_matches: Option<Spanned<String>>,
+    #[serde(default)]
+    pub json: BTreeMap<String, Spanned<toml::Value>>,
 }

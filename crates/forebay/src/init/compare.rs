@@ -4,10 +4,8 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::detect;
-use super::found::{Detected, FoundApp};
-use super::look::Look;
-use super::{quote, scripts};
+use super::look::{Detected, FoundApp, Look};
+use super::{detect, quote, scripts};
 
 /// Files to write for a type of application.
 struct ExperimentTemplate {

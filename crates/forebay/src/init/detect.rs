@@ -3,11 +3,8 @@
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 
-use super::found::{Detected, FoundApp, SITE_FILE};
-use super::look::Look;
-use super::python;
-use super::quote;
-use super::scripts;
+use super::look::{Detected, FoundApp, Look, SITE_FILE};
+use super::{python, quote, scripts};
 
 /// All marks, for a message.
 pub const MARKS: &str = "manage.py, app.psgi, wsgi.py, asgi.py, main.py or app.py with Flask or \

@@ -1,7 +1,6 @@
 //! Finds Python applications: Django, ASGI and WSGI.
 
-use super::found::{Detected, FoundApp};
-use super::look::Look;
+use super::look::{Detected, FoundApp, Look};
 
 /// Frameworks whose applications speak ASGI, as their constructors.
 const ASGI: [&str; 5] = ["FastAPI(", "Starlette(", "Quart(", "Litestar(", "Sanic("];

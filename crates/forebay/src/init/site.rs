@@ -9,11 +9,9 @@ use std::path::Path;
 
 use forebay_import::Refusals;
 
-use super::detect;
-use super::found::{Detected, FoundApp, SITE_FILE};
-use super::look::Look;
-use super::quote;
+use super::look::{Detected, FoundApp, Look, SITE_FILE};
 use super::scripts::IdleScripts;
+use super::{detect, quote};
 
 /// Detects the application or the files in `dir`, and writes a site for them to `dir`. Returns a
 /// report for the user. An existing site is an error, unless `force` is true.
