@@ -692,7 +692,7 @@ fn sections_of_apache_without_a_translation_are_named_and_closed() {
         format!(
             "<VirtualHost *:80>\nServerName x\nDocumentRoot {dir}/www\n\
              <Directory {dir}/www/perl>\nSetHandler perl-script\n\
-             PerlResponseHandler \"sub {{ 0 }}\"\nOptions +ExecCGI\n</Directory>\n\
+             PerlResponseHandler \"no name\"\nOptions +ExecCGI\n</Directory>\n\
              <Directory {dir}/www/cgi>\nSetHandler cgi-script\nOptions -ExecCGI\n</Directory>\n\
              <Directory {dir}/www/suffix>\nAddHandler perl-script .pl\n</Directory>\n\
              <Location /in>\nPerlAccessHandler My::Rule\nUnknownThing on\n</Location>\n\

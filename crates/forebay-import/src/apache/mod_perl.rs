@@ -649,17 +649,24 @@ fn is_module(name: &str) -> bool {
     })
 }
 
+/// Returns true for a handler that is written into the configuration.
+fn is_function(handler: &str) -> bool {
+    handler.starts_with("sub {") && handler.trim_end().ends_with('}')
+}
+
 fn is_handler(name: &str) -> bool {
-    if name.starts_with("sub {") && name.trim_end().ends_with('}') {
+    if is_function(name) {
         return true;
     }
     let (class, method) = name.split_once("->").unwrap_or((name, "handler"));
     is_module(class.trim_start_matches(['+', '$'])) && is_module(method)
 }
 
-/// Returns a name for the application of a file, a directory or a module.
-/// Returns a name for an application at this path.
+/// Returns a name for the application of a file, a directory or a handler.
 pub fn name_of(path: &str) -> String {
+    if is_function(path) {
+        return "mod-perl".to_owned();
+    }
     let last = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     let stem = last.strip_suffix(".psgi").unwrap_or(last).replace("::", "-").replace("->", "-");
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
