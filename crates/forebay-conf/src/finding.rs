@@ -11,6 +11,7 @@ use crate::merge::AllFilled;
 use crate::outside::Outside;
 use crate::plan::Plan;
 use crate::plan_without;
+use crate::tree;
 use crate::whole;
 
 /// A finding about a key of the file.
@@ -36,11 +37,20 @@ impl Plan {
     /// file, the error has only the first finding.
     pub fn refuse(&self, findings: &[Finding]) -> ConfError {
         let sources = &*self.file.0;
-        // Assemble the tree again: the plan does not keep it, because findings are rare.
-        let mut left_out = self.left_out.clone();
-        let tree = whole::assemble(sources, &mut Outside::default(), &mut left_out).ok();
+        // Assemble the tree again: the plan does not keep it, because findings are rare. Only tables
+        // of sites and applications may come from directories, of which there may be thousands.
+        let is_made = |finding: &Finding| {
+            finding.key.first().is_some_and(|first| first == "site" || first == "app")
+        };
+        let tree = if findings.iter().any(is_made) {
+            let mut left_out = self.left_out.clone();
+            let whole = whole::assemble(sources, &mut Outside::default(), &mut left_out);
+            whole.map(|(tree, _)| tree)
+        } else {
+            tree::parse(sources)
+        };
         let problem = |finding: &Finding| {
-            let span = tree.as_ref().map_or(0..0, |(tree, _)| find(tree, &finding.key));
+            let span = tree.as_ref().map_or(0..0, |tree| find(tree, &finding.key));
             Problem::new(&span, &finding.message).help(&finding.help)
         };
         let mut problems: Vec<_> = findings.iter().map(problem).collect();

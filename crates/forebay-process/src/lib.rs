@@ -40,7 +40,7 @@ pub use processors::{
     keep_process, keep_to, kept_processor, leave_processor, on_all_processors, processors_for,
     record_processors,
 };
-pub use rights::{Person, Refusal, Right, changeable_by_others};
+pub use rights::{Person, Refusal, Right, Seen, changeable_by_others};
 pub use root::{
     Connection, Keeps, ROOT, RootCommand, RootEvent, RootProcess, end_root, seal_root,
     supervise_root,

@@ -8,8 +8,11 @@
 use crate::Identity;
 use nix::unistd::{Gid, Uid, User, getgrouplist, getgroups};
 use rustix::fs::{StatVfsMountFlags, getxattr, statvfs};
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{CString, OsString};
 use std::fs::{self, Metadata};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -31,6 +34,26 @@ pub enum Right {
     Write,
     /// To run a file, or to enter a directory.
     Run,
+}
+
+/// What walks along several paths have found. Paths of many sites share the directories above them,
+/// and would otherwise cost thirty system calls each.
+#[derive(Debug, Default)]
+pub struct Seen {
+    found: RefCell<HashMap<PathBuf, Metadata>>,
+    /// The directories that the user may enter.
+    entered: RefCell<HashSet<PathBuf>>,
+}
+
+impl Seen {
+    fn symlink_metadata(&self, path: &Path) -> io::Result<Metadata> {
+        if let Some(found) = self.found.borrow().get(path) {
+            return Ok(found.clone());
+        }
+        let found = fs::symlink_metadata(path)?;
+        self.found.borrow_mut().insert(path.to_owned(), found.clone());
+        Ok(found)
+    }
 }
 
 /// The most symbolic links of one path, as in the kernel.
@@ -96,20 +119,29 @@ impl Person {
     /// The component of `path` that keeps this user from it: a directory above it, or the path
     /// itself. `None` if nothing does, if the path does not exist, or if this process cannot see.
     pub fn obstacle(&self, path: &Path, right: Right) -> Option<PathBuf> {
+        self.obstacle_after(&Seen::default(), path, right)
+    }
+
+    fn obstacle_after(&self, seen: &Seen, path: &Path, right: Right) -> Option<PathBuf> {
         let mut obstacle = None;
-        let end = walk(path, &mut |dir, found| {
+        let end = walk(seen, path, &mut |dir, found| {
             // Only a directory has something below it, and to pass through it is to search it.
-            let stops = found.is_dir() && !self.may_use(dir, found, 1);
-            if stops {
+            if !found.is_dir() || seen.entered.borrow().contains(dir) {
+                return true;
+            }
+            let enters = self.may_use(dir, found, 1);
+            if enters {
+                seen.entered.borrow_mut().insert(dir.to_owned());
+            } else {
                 obstacle = Some(dir.to_owned());
             }
-            !stops
+            enters
         });
         if obstacle.is_some() {
             return obstacle;
         }
         let end = end?;
-        let found = fs::symlink_metadata(&end).ok()?;
+        let found = seen.symlink_metadata(&end).ok()?;
         let bits = match right {
             Right::Read if found.is_dir() => 5,
             Right::Read => 4,
@@ -130,7 +162,12 @@ impl Person {
 
     /// Says what keeps this user from `path` and how to permit it, if something does.
     pub fn refusal(&self, path: &Path, right: Right) -> Option<Refusal> {
-        let at = self.obstacle(path, right)?;
+        self.refusal_after(&Seen::default(), path, right)
+    }
+
+    /// As [`Self::refusal`], for one of many paths. `seen` must be of this user alone.
+    pub fn refusal_after(&self, seen: &Seen, path: &Path, right: Right) -> Option<Refusal> {
+        let at = self.obstacle_after(seen, path, right)?;
         let verb = match right {
             Right::Read => "read",
             Right::Write => "write to",
@@ -248,7 +285,7 @@ pub fn changeable_by_others(path: &Path) -> Option<PathBuf> {
             && (found.is_symlink() || !is_open || found.is_dir() && mode & 0o1000 != 0)
     };
     let mut other = None;
-    let end = walk(path, &mut |part, found| {
+    let end = walk(&Seen::default(), path, &mut |part, found| {
         if !is_own(found) {
             other = Some(part.to_owned());
         }
@@ -264,7 +301,11 @@ pub fn changeable_by_others(path: &Path) -> Option<PathBuf> {
 /// Visits each directory and link that the kernel passes on its way to `path`, the root first.
 /// Returns what the path leads to, which may not exist. Returns `None` if `visit` returned false,
 /// or if the way cannot be followed.
-fn walk(path: &Path, visit: &mut dyn FnMut(&Path, &Metadata) -> bool) -> Option<PathBuf> {
+fn walk(
+    seen: &Seen,
+    path: &Path,
+    visit: &mut dyn FnMut(&Path, &Metadata) -> bool,
+) -> Option<PathBuf> {
     let path = std::path::absolute(path).ok()?;
     let words = |path: &Path| -> Vec<OsString> {
         let parts = path.components().filter(|part| !matches!(part, Component::CurDir));
@@ -278,7 +319,7 @@ fn walk(path: &Path, visit: &mut dyn FnMut(&Path, &Metadata) -> bool) -> Option<
             at = PathBuf::from("/");
             continue;
         }
-        if !visit(&at, &fs::symlink_metadata(&at).ok()?) {
+        if !visit(&at, &seen.symlink_metadata(&at).ok()?) {
             return None;
         }
         if word == ".." {
@@ -286,7 +327,7 @@ fn walk(path: &Path, visit: &mut dyn FnMut(&Path, &Metadata) -> bool) -> Option<
             continue;
         }
         let next = at.join(&word);
-        match fs::symlink_metadata(&next) {
+        match seen.symlink_metadata(&next) {
             Ok(found) if found.is_symlink() => {
                 links += 1;
                 if links > MAX_LINKS || !visit(&next, &found) {

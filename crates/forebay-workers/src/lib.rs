@@ -49,8 +49,8 @@ pub use error::{Exit, Unavailable, WorkerFault};
 pub use forebay_process::cgroup::CgroupLimits;
 pub use forebay_process::{
     GroupReaper, HelpedChild, HelpedLaunch, Helper, Identity, Launch, LaunchSpec, Launcher,
-    OutputLines, Owners, Person, ProcessLimits, Refusal, Right, Severity, StartError, beginning,
-    changeable_by_others, give_back_descriptors, on_all_processors, record_descriptors,
+    OutputLines, Owners, Person, ProcessLimits, Refusal, Right, Seen, Severity, StartError,
+    beginning, changeable_by_others, give_back_descriptors, on_all_processors, record_descriptors,
 };
 pub use hosted::{Asgi, Rack, asgi, rack};
 pub use lease::{EndKind, Lease, LeaseEvent, Tunnelled};

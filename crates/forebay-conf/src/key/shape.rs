@@ -290,7 +290,10 @@ pub(super) fn each_by<'n, 's: 'n, T, F: Form<T>>(
     nodes: impl IntoIterator<Item = &'n Node<'s>>,
     cx: &Cx<'_>,
 ) -> Resolution<Vec<T>> {
-    let (mut values, mut problems, mut real) = (Vec::new(), Vec::new(), 0);
+    let nodes = nodes.into_iter();
+    // Sites are large, and growing lists of thousands would move them many times.
+    let mut values = Vec::with_capacity(nodes.size_hint().0);
+    let (mut problems, mut real) = (Vec::new(), 0);
     for node in nodes {
         match F::read(node, cx) {
             Ok(value) => values.push(value),

@@ -58,7 +58,14 @@ fn htaccess_below(root: &Path, left_of_all: &mut usize) -> Vec<PathBuf> {
     let (mut found, mut left) = (Vec::new(), MOST_ENTRIES.min(*left_of_all));
     let mut waiting = VecDeque::from([(root.to_owned(), 0)]);
     let mut linked = VecDeque::new();
-    let mut known = HashSet::from([root.canonicalize().unwrap_or_else(|_| root.to_owned())]);
+    // Of the root, only if there is a link.
+    let mut known = HashSet::new();
+    let mut is_new = |real: PathBuf| {
+        if known.is_empty() {
+            known.insert(root.canonicalize().unwrap_or_else(|_| root.to_owned()));
+        }
+        known.insert(real)
+    };
     while let Some((dir, depth)) = waiting.pop_front().or_else(|| linked.pop_front()) {
         let Ok(entries) = fs::read_dir(&dir) else { continue };
         for entry in entries.flatten() {
@@ -77,7 +84,7 @@ fn htaccess_below(root: &Path, left_of_all: &mut usize) -> Vec<PathBuf> {
                 && depth < DEEPEST
                 && let Ok(real) = path.canonicalize()
                 && real.is_dir()
-                && known.insert(real)
+                && is_new(real)
             {
                 linked.push_back((path, depth + 1));
             }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use forebay_conf::{Action, Address, App, AppKind, Finding, Listen, Plan, Server, Upstream};
 use forebay_origin::apps::definition::{Definition, asgi_interpreter, definition, module_files};
-use forebay_workers::{Person, Refusal, Right, StartError};
+use forebay_workers::{Person, Refusal, Right, Seen, StartError};
 
 use crate::directories::{directories, is_made_by_root};
 use crate::separation::{gateway_person, gives_up_root, person_of};
@@ -46,6 +46,7 @@ fn routes(plan: &Plan) -> impl Iterator<Item = (Vec<String>, &forebay_conf::Rout
 /// The files that close routes, and the roots of `files` and their indexes: the most that can be
 /// known without a request.
 fn of_files(plan: &Plan, gateway: &Person) -> Vec<Finding> {
+    let seen = Seen::default();
     let of_route = |(mut key, route): (Vec<String>, &forebay_conf::Route)| {
         if let Some(closed) = &route.maintenance
             && let Some(file) = &closed.while_exists
@@ -57,9 +58,10 @@ fn of_files(plan: &Plan, gateway: &Person) -> Vec<Finding> {
         }
         let Action::Files(files) = &route.action else { return None };
         let indexes = files.index.iter().map(|name| files.root.join(name));
-        let root = gateway.refusal(&files.root, Right::Run);
+        let root = gateway.refusal_after(&seen, &files.root, Right::Run);
         let refused = root.or_else(|| {
-            indexes.into_iter().find_map(|index| gateway.refusal(&index, Right::Read))
+            let mut indexes = indexes;
+            indexes.find_map(|index| gateway.refusal_after(&seen, &index, Right::Read))
         })?;
         key.push("files".into());
         Some(warning(key, refused))
