@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use miette::{GraphicalReportHandler, GraphicalTheme, Severity};
 
-use crate::left_out::Directory;
 use crate::source::Sources;
 use show::{Excerpt, Shown, fill, on_one_line, visible};
 
@@ -191,6 +190,18 @@ struct Details {
     directory: Option<Directory>,
     /// True if something on this machine must change, and not the configuration.
     is_about_disk: bool,
+}
+
+/// The key of a table's directory. Its value has the position of the pattern.
+pub(crate) const MARK: &str = "\0directory";
+
+/// The directory of `hosts_from` or `users_from` that a table was made for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Directory {
+    /// A host, or `~` and a user.
+    pub name: String,
+    /// The start of the pattern.
+    pub pattern: usize,
 }
 
 impl Problem {

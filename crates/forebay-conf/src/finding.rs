@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
-use crate::error::{ConfError, Problem};
-use crate::left_out::{Directory, LeftOut};
+use crate::error::{ConfError, Directory, Problem};
+use crate::left_out::LeftOut;
 use crate::merge::AllFilled;
 use crate::outside::Outside;
 use crate::plan::Plan;

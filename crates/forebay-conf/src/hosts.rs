@@ -15,9 +15,8 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeArray, DeValue};
 
-use crate::error::{Problem, reason};
+use crate::error::{Directory, Problem, reason};
 use crate::files;
-use crate::left_out::Directory;
 use crate::source::Sources;
 use crate::tree::{self, Node, Tree};
 

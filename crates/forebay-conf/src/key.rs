@@ -21,8 +21,7 @@ use std::ops::Range;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use toml::de::{DeTable, DeValue};
 
-use crate::error::Problem;
-use crate::left_out::{Directory, MARK};
+use crate::error::{Directory, MARK, Problem};
 use crate::source::Sources;
 use crate::suggest;
 

@@ -18,12 +18,9 @@ use std::path::PathBuf;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use crate::error::{ConfError, Problem};
+use crate::error::{ConfError, Directory, MARK, Problem};
 use crate::source::Sources;
 use crate::tree::{self, Node, Tree};
-
-/// The key of a table's directory. Its value has the position of the pattern.
-pub(crate) const MARK: &str = "\0directory";
 
 /// Keys that a site keeps: where it listens, and what all sites of a listener must agree on.
 const KEPT: [&str; 8] = [
@@ -38,15 +35,6 @@ const KEPT: [&str; 8] = [
 ];
 /// Keys that a site keeps unless they have a problem, too.
 const KEPT_IF_SOUND: [&str; 5] = ["tls", "http3", "trusted_proxies", "forwarded", "socket_user"];
-
-/// The directory that a table was made for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Directory {
-    /// A host, or `~` and a user.
-    pub name: String,
-    /// The start of the pattern.
-    pub pattern: usize,
-}
 
 impl Directory {
     /// The directory of a table.

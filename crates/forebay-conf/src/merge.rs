@@ -11,9 +11,8 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use crate::error::Problem;
+use crate::error::{Directory, Problem};
 use crate::file::{ANSWERS, SITE_KEYS, SWITCHES};
-use crate::left_out::Directory;
 use crate::plan::Fingerprint;
 use crate::suggest;
 use crate::tree::{self, Tree};

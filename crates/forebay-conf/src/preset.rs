@@ -7,8 +7,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use crate::error::Problem;
-use crate::left_out::MARK;
+use crate::error::{MARK, Problem};
 use crate::tree::{self, Node, Tree};
 
 /// Directories of uploads in well-known applications: WordPress, Drupal, MediaWiki, phpBB, Laravel

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use toml::de::DeValue;
 
-use crate::left_out::MARK;
+use crate::error::MARK;
 use crate::source::{SourceFile, Sources};
 use crate::tree::{self, Node, Tree};
 use crate::{hosts, merge, preset};

@@ -98,7 +98,7 @@ fn caches_hashes_and_retries_of_nginx_have_translations() {
         location /plain/ { proxy_pass http://other; proxy_cache off; }\n\
         location = /robots.txt { return 200 ok; }\n}\n}\n";
     let cache = folder.path().join("cache");
-    let file = folder.write("nginx.conf", &text.replace("DIR", cache.to_str().unwrap()));
+    let file = folder.write("nginx.conf", text.replace("DIR", cache.to_str().unwrap()));
     let (toml, notes) = import("nginx", &file);
     // The lifetime of other statuses has no key.
     assert!(notes.contains("proxy_cache_valid 404 1m"), "{notes}\n{toml}");
