@@ -85,6 +85,11 @@ pub fn decimal_bytes(text: &str) -> Option<u64> {
     number.checked_mul(unit).filter(|all| *all < 1 << 40)
 }
 
+/// Returns true if Forebay accepts the text as a pattern of media types.
+pub fn is_media_type(text: &str) -> bool {
+    forebay_conf::MediaPattern::parse(text).is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

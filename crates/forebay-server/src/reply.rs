@@ -542,7 +542,7 @@ impl Reply {
         let start = self.carried.len();
         self.carried.extend_from_slice(carried);
         if let Some(rules) = &self.rules {
-            rules.remove_from(&mut self.carried, start);
+            rules.apply_to_carried(&mut self.carried, start);
         }
         if let Some(capture) = &self.capture {
             capture.note_redirect(target);

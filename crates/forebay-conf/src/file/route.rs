@@ -229,8 +229,7 @@ pub struct Route {
     /// Closes the route: all requests get the file `page` of this table, with status 503. With
     /// false, the route stays open while its site is closed. Default: that of the site.
     pub maintenance: Option<At<BoolOr<Maintenance>>>,
-    /// Attributes that cookies of the application or server get unless they have them. Default: they
-    /// stay as they are.
+    /// Attributes that all cookies of the application or server get. Default: they stay as they are.
     pub cookies: Option<CookieAttributes>,
     /// Lets web pages of other origins use the route (CORS): a table with `origins`. Forebay
     /// answers preflight requests before it checks access rules, and replaces the CORS headers of

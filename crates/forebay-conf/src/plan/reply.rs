@@ -571,18 +571,32 @@ impl Expires {
     }
 }
 
-/// Attributes that each cookie of a reply gets unless it has them.
+/// Attributes that each cookie of a reply gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Table)]
+#[table(check = sends_to_all_only_over_tls)]
 pub struct CookieAttributes {
-    /// Adds Secure, so that browsers send the cookie only over https. Cookies of requests over http
-    /// stay as they are, because browsers would drop them.
+    /// Adds Secure, so that browsers send the cookie only over https. Browsers drop such a cookie if
+    /// it comes over http.
     #[key(default = false)]
     pub secure: bool,
     /// Adds HttpOnly, so that scripts of pages cannot read the cookie.
     #[key(default = false)]
     pub http_only: bool,
-    /// Adds SameSite with this value: "strict", "lax" or "none". Default: no SameSite is added.
+    /// Sets SameSite to this value: "strict", "lax" or "none". Default: cookies keep theirs.
     pub same_site: Option<SameSite>,
+}
+
+fn sends_to_all_only_over_tls(
+    cookies: &mut CookieAttributes,
+    given: &Given<'_, '_>,
+) -> Resolution<()> {
+    match given.span("same_site") {
+        Some(span) if cookies.same_site == Some(SameSite::None) && !cookies.secure => {
+            Err(Problem::new(&span, "browsers refuse cookies with SameSite=None without Secure")
+                .help("add secure = true"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The requests of other sites' pages with which browsers send a cookie.

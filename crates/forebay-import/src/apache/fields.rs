@@ -8,7 +8,7 @@ use super::syntax::{Directive, is};
 use crate::draft::DraftRoute;
 use crate::keys;
 use crate::template::literal;
-use crate::units::duration;
+use crate::units::{duration, is_media_type};
 use crate::value::{Table, Value};
 
 /// The directives about the fields and the bodies of replies.
@@ -53,8 +53,8 @@ pub fn decorate(cx: &mut Cx<'_>, layers: &[&[Directive]], route: &mut DraftRoute
         }
     }
     for expires in all(layers, "ExpiresByType").into_iter().filter(|_| has_expires) {
-        match access_plus(&expires.args[1..].join(" ")) {
-            Some(time) if cx.keys.has("Expires", "types") => {
+        match access_plus(&expires.args.get(1..).unwrap_or_default().join(" ")) {
+            Some(time) if cx.keys.has("Expires", "types") && is_media_type(expires.arg(0)) => {
                 let default = match route.keys.get("expires") {
                     Some(Value::Table(_)) => None,
                     other => other.cloned(),
@@ -124,7 +124,8 @@ fn header(cx: &mut Cx<'_>, directive: &Directive, route: &mut DraftRoute) {
     let word = |at: usize| args.get(at).map_or("", String::as_str);
     let (action, name, value) = (word(0).to_ascii_lowercase(), word(1), word(2));
     if name.eq_ignore_ascii_case("set-cookie") && action.starts_with("edit") {
-        match added_attributes(value, word(3)).filter(|_| cx.keys.route("cookies")) {
+        let attributes = added_attributes(value, word(3)).filter(|_| args.len() == 4);
+        match attributes.filter(|_| cx.keys.route("cookies")) {
             Some(attributes) => {
                 let cookies = route.keys.table("cookies");
                 attributes.into_iter().for_each(|(key, value)| cookies.set(key, value));
@@ -193,6 +194,9 @@ fn header(cx: &mut Cx<'_>, directive: &Directive, route: &mut DraftRoute) {
             let repeats = matches!(action.as_str(), "add" | "append" | "merge")
                 && cx.keys.route("add_headers");
             let fields = route.keys.table(if repeats { "add_headers" } else { "set_headers" });
+            if action == "setifempty" && fields.get(name).is_some() {
+                return;
+            }
             let value = match fields.get(name).filter(|_| repeats && table.0.len() == 1) {
                 Some(Value::Text(other)) => {
                     Table::default().with("value", vec![other.clone(), value]).into()

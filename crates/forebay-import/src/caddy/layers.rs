@@ -194,7 +194,9 @@ fn header(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: &mut L
         let plain: String = filled.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         let repeats = typed.starts_with('+') && cx.keys.route("add_headers");
         let table = layer.keys.table(if repeats { "add_headers" } else { "set_headers" });
-        if if_missing {
+        if if_missing && table.get(name).is_some() {
+            // The field is set in any case.
+        } else if if_missing {
             table.set(name, Table::default().with("value", plain.trim()).with("if_missing", true));
         } else {
             table.set(name, plain.trim());

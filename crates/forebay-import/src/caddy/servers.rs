@@ -186,7 +186,11 @@ fn option(
                         };
                         let repeats = name.starts_with('+') && cx.keys.route("add_headers");
                         let key = if repeats { "add_headers" } else { "set_headers" };
-                        route.keys.table(key).set(name.trim_start_matches(['+', '>', '?']), value);
+                        let table = route.keys.table(key);
+                        let field = name.trim_start_matches(['+', '>', '?']);
+                        if !name.starts_with('?') || table.get(field).is_none() {
+                            table.set(field, value);
+                        }
                     }
                     None => drop(cx.note(inner, "write a fixed value in `set_headers`")),
                 },

@@ -9,7 +9,7 @@ use super::upstreams::{BackendProtocol, to};
 use super::variables::Variables;
 use super::{logs, names, value_maps};
 use crate::draft::DraftRoute;
-use crate::units::{duration, size};
+use crate::units::{duration, is_media_type, size};
 use crate::value::{Table, Value};
 
 /// Fields that belong to the connection. Forebay does not let a configuration set them.
@@ -307,7 +307,7 @@ fn expires_by_type(cx: &Cx<'_>, variable: &str) -> Option<Table> {
                     kind if kind.len() == name.len() => kind.to_owned(),
                     kind => format!("{}*", kind.strip_suffix('/').map(|kind| format!("{kind}/"))?),
                 };
-                if !pattern.bytes().all(|b| b.is_ascii_alphanumeric() || b"/+-.*".contains(&b)) {
+                if !is_media_type(&pattern) {
                     return None;
                 }
                 types.set(&pattern, time(line.arg(0))?);

@@ -370,10 +370,10 @@ fn with_files(cx: &mut Cx<'_>, scope: &Scope<'_>, mut route: DraftRoute) -> Draf
 fn tries_directories(scope: &Scope<'_>) -> bool {
     let Some(directive) = scope.peek_own("try_files") else { return true };
     let checks = &directive.args[..directive.args.len().saturating_sub(1)];
-    let is_file = |check: &String| {
-        matches!(check.as_str(), "$uri" | "$document_uri") || extension(check).is_some()
+    let is_directory = |check: &String| {
+        check.ends_with('/') || check.ends_with("/index.html") || check.ends_with("/index.php")
     };
-    checks.is_empty() || !checks.iter().all(is_file)
+    checks.is_empty() || checks.iter().any(is_directory)
 }
 
 /// The `.html` of `$uri.html`, with which `try_files` looks for a longer name.

@@ -81,6 +81,14 @@ fn redirects_to_the_other_form_of_the_host_are_translated() {
         assert!(found.toml.contains(wanted), "{lines}:\n{}", found.toml);
         assert_eq!(found.notes, [], "{lines}:\n{}", found.toml);
     }
+    let found = host("Header set X-A b\nHeader setifempty X-A c");
+    assert!(found.toml.contains("set_headers = { X-A = \"b\" }"), "{}", found.toml);
+    for line in ["ExpiresByType", "ExpiresByType image A5", "ExpiresByType text/html"] {
+        let found = host(&format!("ExpiresActive on\n{line}"));
+        assert!(!found.notes.is_empty() && !found.toml.contains("403"), "{line}:\n{}", found.toml);
+    }
+    let found = host("Header edit Set-Cookie ^(.*)$ \"$1; HttpOnly\" env=nope");
+    assert!(!found.notes.is_empty() && !found.toml.contains("cookies ="), "{}", found.toml);
     let found = host("Header set X-Time %D");
     assert!(!found.notes.is_empty() && !found.toml.contains("\"%D\""), "{}", found.toml);
 }

@@ -107,6 +107,10 @@ fn a_field_that_is_set_if_missing_stays_so() {
     let found = site("header ?Cache-Control max-age=60\nfile_server");
     let wanted = "Cache-Control = { value = \"max-age=60\", if_missing = true }";
     assert!(found.toml.contains(wanted), "{}", found.toml);
+    let found = site("header {\nX-A b\n?X-A c\n}\nfile_server");
+    assert!(found.toml.contains("X-A = \"b\""), "{}", found.toml);
+    let found = site("reverse_proxy 127.0.0.1:9 {\nheader_down X-A b\nheader_down ?X-A c\n}");
+    assert!(found.toml.contains("X-A = \"b\""), "{}", found.toml);
 }
 
 #[test]

@@ -360,8 +360,11 @@ fn lifetimes_by_media_type_become_a_table() {
         assert!(found.toml.contains(wanted), "{wanted}:\n{}", found.toml);
     }
     assert!(!found.toml.contains("NOT TRANSLATED"), "{}", found.toml);
-    let found = of("default 1h; ~(png|gif) 30d;");
-    assert!(found.toml.contains("NOT TRANSLATED"), "{}", found.toml);
+    for lines in ["default 1h; ~(png|gif) 30d;", "a/b/c 5m;"] {
+        let found = of(lines);
+        assert!(found.toml.contains("NOT TRANSLATED"), "{}", found.toml);
+        assert!(found.toml.contains("proxy ="), "{}", found.toml);
+    }
 }
 
 #[test]

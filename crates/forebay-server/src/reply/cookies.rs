@@ -2,7 +2,8 @@
 
 use forebay_conf::{CookieAttributes, SameSite};
 
-/// Adds the attributes to each `Set-Cookie` line of `out` from `start` on that does not have them.
+/// Adds the attributes to each `Set-Cookie` line of `out` from `start` on. A value of SameSite
+/// replaces the cookie's own.
 pub(super) fn add(attributes: &CookieAttributes, out: &mut Vec<u8>, start: usize) {
     const FIELD: &[u8] = b"set-cookie:";
     let is_cookie =
@@ -22,17 +23,24 @@ pub(super) fn add(attributes: &CookieAttributes, out: &mut Vec<u8>, start: usize
     ];
     let lines = out.split_off(start);
     for line in lines.split_inclusive(|&b| b == b'\n') {
+        if !is_cookie(line) {
+            out.extend_from_slice(line);
+            continue;
+        }
         let text = line.trim_ascii_end();
-        out.extend_from_slice(text);
-        if is_cookie(line) {
-            // The first part is the name and the value, which may look like an attribute.
-            let own = || text.split(|&b| b == b';').skip(1).map(name_of);
-            for attribute in wanted.into_iter().flatten() {
-                if !own().any(|name| name.eq_ignore_ascii_case(name_of(attribute))) {
-                    out.extend_from_slice(b"; ");
-                    out.extend_from_slice(attribute);
-                }
-            }
+        // The first part is the name and the value, which may look like an attribute.
+        let mut own = text.split(|&b| b == b';');
+        out.extend_from_slice(own.next().unwrap_or_default());
+        let is_wanted = |own: &[u8]| {
+            wanted.iter().flatten().any(|name| name_of(name).eq_ignore_ascii_case(name_of(own)))
+        };
+        for attribute in own.filter(|own| !is_wanted(own)) {
+            out.push(b';');
+            out.extend_from_slice(attribute);
+        }
+        for attribute in wanted.into_iter().flatten() {
+            out.extend_from_slice(b"; ");
+            out.extend_from_slice(attribute);
         }
         out.extend_from_slice(&line[text.len()..]);
     }
@@ -58,7 +66,7 @@ mod tests {
             ),
             (
                 "Set-Cookie: a=b; path=/ ;SECURE; samesite = None",
-                "Set-Cookie: a=b; path=/ ;SECURE; samesite = None; HttpOnly",
+                "Set-Cookie: a=b; path=/ ; Secure; HttpOnly; SameSite=Lax",
             ),
             ("Set-Cookie2: a=b", "Set-Cookie2: a=b"),
             ("X-Set-Cookie: a=b", "X-Set-Cookie: a=b"),

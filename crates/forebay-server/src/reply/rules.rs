@@ -25,7 +25,7 @@ pub struct Rules {
     pub cors: Option<Rc<Cors>>,
     /// Lifetime in caches: `Expires` and `Cache-Control: max-age`.
     pub expires: Option<Lifetimes>,
-    /// Attributes of cookies. [`Self::of_request`] decides about `Secure`.
+    /// Attributes of cookies.
     pub cookies: Option<CookieAttributes>,
     /// Charset that is added to the `Content-Type` of texts without one.
     pub charset: Option<Rc<str>>,
@@ -77,7 +77,7 @@ impl Rules {
 
     /// Returns true if a field value depends on the request.
     pub(crate) fn is_by_request(&self) -> bool {
-        !self.by_request.is_empty() || self.cors.is_some() || self.cookies.is_some()
+        !self.by_request.is_empty() || self.cors.is_some()
     }
 
     /// Returns the rules for the reply to `request`. In these rules, all placeholders are replaced
@@ -89,9 +89,6 @@ impl Rules {
         let mut rules = Self { by_request: Vec::new(), cors: None, ..Self::clone(self) };
         if let Some(cors) = &self.cors {
             cors::change_reply(cors, request, &mut rules.always);
-        }
-        if let Some(cookies) = &mut rules.cookies {
-            cookies.secure &= request.https;
         }
         let mut value = Vec::new();
         for field in &self.by_request {
@@ -154,6 +151,14 @@ impl Rules {
                 }
             }
         }
+    }
+
+    /// Applies the rules to `out[start..]`, fields that another route's reply will get.
+    pub(super) fn apply_to_carried(&self, out: &mut Vec<u8>, start: usize) {
+        if let Some(cookies) = &self.cookies {
+            cookies::add(cookies, out, start);
+        }
+        self.remove_from(out, start);
     }
 
     /// Removes from `out[start..]` the fields of [`Self::removed`].
