@@ -37,8 +37,8 @@ class Head:
         method, target, _ = lines[0].split(b' ')
         headers, self.length, upgrade, version, self.key = [], 0, b'', b'', b''
         for line in lines[1:]:
-            name, value = line.split(b': ', 1)
-            name = name.lower()
+            name, _, value = line.partition(b':')
+            name, value = name.lower(), value.strip(b' \t')
             if name == b'connection' and value.lower() == b'te':
                 continue    # Forebay sends this itself, for trailers
             headers.append((name, value))

@@ -103,7 +103,7 @@ sub begin {
     my ($raw_path, $query) = split /\?/, $target, 2;
     my ($length, $upgrade, $version, $key, $accept, @cookies, @headers) = (0, '', '', '', '');
     for (@lines) {
-        my ($name, $value) = split /: /, $_, 2;
+        my ($name, $value) = /\A([^:]*):[ \t]*(.*?)[ \t]*\z/s or next;
         $name = lc $name;
         next if $name eq 'connection' && lc $value eq 'te';    # Forebay's own, for trailers
         if ($name eq 'cookie') {

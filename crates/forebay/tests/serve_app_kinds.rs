@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::process::Command;
+
 use forebay_testkit::folder::Folder;
 use forebay_testkit::peer;
 use forebay_testkit::process::eventually;
@@ -186,6 +188,124 @@ fn params_reach_programs_of_every_protocol_that_has_them() {
         let forebay = serve(folder, &text);
         let reply = forebay.get("/x.php");
         assert_eq!(reply.text(), "shop own.example", "{kind}: {}", forebay.output());
+        forebay.stop();
+    }
+}
+
+/// Applications of each kind that answer with three fields of the request between angle brackets.
+const FIELDS: [(&str, &str, &str, &str); 9] = [
+    (
+        "psgi",
+        "app.psgi",
+        "sub { [200, [], [map { '<' . $_[0]->{'HTTP_X_' . $_} . '>' } qw(EMPTY TIGHT WIDE)]] }",
+        "file = \"app.psgi\"",
+    ),
+    (
+        "perl-cgi",
+        "cgi/x",
+        "#!/usr/bin/perl\nprint \"Content-Type: text/plain\\n\\n\";
+         print map { \"<$_>\" } @ENV{qw(HTTP_X_EMPTY HTTP_X_TIGHT HTTP_X_WIDE)};",
+        "dir = \"cgi\"",
+    ),
+    (
+        "python-cgi",
+        "python/x",
+        "#!/usr/bin/python3\nimport os\nprint('Content-Type: text/plain\\n')
+print(''.join('<%s>' % os.environ['HTTP_X_' + name] for name in ('EMPTY', 'TIGHT', 'WIDE')), end='')",
+        "dir = \"python\"",
+    ),
+    (
+        "mod-perl",
+        "lib/Own.pm",
+        "package Own; use Apache2::RequestRec (); use Apache2::RequestIO (); sub handler {
+             $_[0]->print(map { '<' . $_[0]->headers_in->get(\"X-$_\") . '>' } qw(Empty Tight Wide));
+             return 0 } 1;",
+        "handler = \"Own\"\nlib = \"lib\"\nroot = \"lib\"",
+    ),
+    (
+        "command",
+        "server.pl",
+        "use IO::Socket::INET; my $listen = IO::Socket::INET->new(
+            LocalAddr => '127.0.0.1', LocalPort => $ARGV[0], Listen => 9, ReuseAddr => 1) or die;
+         while (accept my $client, $listen) {
+             my %of; while (<$client>) { last if !/\\S/; /^([^:]*):\\s*(.*?)\\s*\\z/s and $of{lc $1} = $2 }
+             my $body = join '', map { \"<$_>\" } @of{qw(x-empty x-tight x-wide)};
+             print $client \"HTTP/1.0 200 OK\\r\\n\\r\\n$body\" }",
+        "run = [\"perl\", \"server.pl\", \"{port}\"]\nspeaks = \"http\"",
+    ),
+    (
+        "asgi",
+        "own.py",
+        "async def application(scope, receive, send):
+    of = dict(scope['headers'])
+    body = b''.join(b'<%s>' % of[b'x-' + name] for name in (b'empty', b'tight', b'wide'))
+    await send({'type': 'http.response.start', 'status': 200})
+    await send({'type': 'http.response.body', 'body': body})\n",
+        "module = \"own:application\"",
+    ),
+    (
+        "pagi",
+        "own.pl",
+        "use strict; use warnings; use Future::AsyncAwait; async sub { my ($scope, $receive, $send) = @_;
+         die if $scope->{type} ne 'http'; my %of = map { @$_ } @{ $scope->{headers} };
+         my $body = join '', map { \"<$_>\" } @of{qw(x-empty x-tight x-wide)};
+         await $send->({ type => 'http.response.start', status => 200 });
+         await $send->({ type => 'http.response.body', body => $body }) }",
+        "file = \"own.pl\"",
+    ),
+    (
+        "wsgi",
+        "own.wsgi",
+        "def application(environ, start):
+    start('200 OK', [])
+    of = ('<%s>' % environ['HTTP_X_' + name] for name in ('EMPTY', 'TIGHT', 'WIDE'))
+    return [''.join(of).encode()]\n",
+        "file = \"own.wsgi\"",
+    ),
+    (
+        "rack",
+        "config.ru",
+        "run ->(env) { [200, {}, %w[EMPTY TIGHT WIDE].map { |name| \"<#{env.fetch(\"HTTP_X_#{name}\")}>\" }] }\n",
+        "file = \"config.ru\"",
+    ),
+];
+
+#[test]
+fn fields_arrive_with_their_values_whatever_blanks_surround_them() {
+    for (kind, file, code, own) in FIELDS {
+        let needs: &[&str] = match kind {
+            "asgi" | "wsgi" | "python-cgi" => &["python3"],
+            "pagi" => &["libfuture-asyncawait-perl", "libio-async-perl"],
+            "rack" => &["ruby", "ruby-rack"],
+            _ => &[],
+        };
+        if !peer::has(needs) {
+            continue;
+        }
+        let folder = Folder::new();
+        folder.script(file, code);
+        let text = format!(
+            "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npath = \"/*\"\napp = \"a\"\n\
+             [app.a]\nkind = \"{kind}\"\n{own}\n"
+        );
+        let forebay = serve(folder, &text);
+        for blank in ["", " ", "\t "] {
+            let request = format!(
+                "GET /x HTTP/1.1\r\nHost: h\r\nX-Empty:{blank}\r\nX-Tight:a\r\nX-Wide:\t b: c {blank}\r\n\r\n"
+            );
+            let reply = forebay.ask(&request);
+            let said = (reply.status, reply.text());
+            assert_eq!(said, (200, "<><a><b: c>"), "{kind}: {}", forebay.output());
+        }
+        if peer::has(&["curl"]) {
+            let output = Command::new("curl")
+                .args(["-s", "--http2-prior-knowledge", "-H", "X-Empty;", "-H", "X-Tight:a"])
+                .args(["-H", "X-Wide:  b: c", &format!("http://{}/x", forebay.address)])
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert_eq!(said, "<><a><b: c>", "HTTP/2, {kind}: {}", forebay.output());
+        }
         forebay.stop();
     }
 }

@@ -44,6 +44,10 @@ public class Handler : IHttpHandler {
                 request.ContentLength, request.ApplicationPath));
             response.Cookies.Add(new HttpCookie("b", "c"));
             break;
+        case "field":
+            var own = request.Headers["X-Own-Field"];
+            response.Write("<" + own + ">" + (own == null ? "" : "there"));
+            break;
         case "pid": response.Write(System.Diagnostics.Process.GetCurrentProcess().Id); break;
         case "setting": response.Write(System.Configuration.ConfigurationManager.AppSettings["version"]); break;
         case "started": response.Write(context.Application["version"]); break;
@@ -267,6 +271,8 @@ fn the_request_arrives_as_it_was_sent() {
         "GET|/a.ashx/more|/a.ashx|/more|ü&|127.0.0.1|False|www.example.org|it's own|crumb|0|/";
     assert_eq!(reply.text(), wanted, "{}", forebay.output());
     assert_eq!(reply.header("Set-Cookie"), Some("b=c; path=/"));
+    client.send("GET /a.ashx?do=field HTTP/1.1\r\nHost: h\r\nX-Own-Field:\r\n\r\n");
+    assert_eq!(client.reply().text(), "<>there");
     assert_eq!(text(&mut client, "/a.ashx?do=env"), "well");
     client.send("HEAD /a.ashx?n=1 HTTP/1.1\r\nHost: h\r\n\r\n");
     assert_eq!(client.reply_to_head().status, 200);
