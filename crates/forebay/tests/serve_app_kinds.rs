@@ -306,6 +306,11 @@ fn fields_arrive_with_their_values_whatever_blanks_surround_them() {
             let said = String::from_utf8_lossy(&output.stdout);
             assert_eq!(said, "<><a><b: c>", "HTTP/2, {kind}: {}", forebay.output());
         }
-        forebay.stop();
+        forebay.get("/x%0aforged");
+        forebay.get("/%0aforged");
+        let log = forebay.stop().0.output;
+        let is_forged =
+            |line: &str| line.contains("forged") && !line.to_lowercase().contains("0aforged");
+        assert!(!log.lines().any(is_forged), "{kind}: {log}");
     }
 }

@@ -356,6 +356,17 @@ fn rules_of_providers_decide_as_under_apache() {
     }
 }
 
+/// The user name is `goo`, a line break and `forged`.
+#[test]
+fn a_refused_visitor_writes_no_line_of_the_log() {
+    let mut forebay = imported(include_str!("mod_perl/rules.conf"));
+    let row = "/staff/x%0Aforged Authorization=Basic_Z29vCmZvcmdlZDpzZWNyZXQ=";
+    assert_eq!(ask(&forebay.address.into(), row).status, 401);
+    forebay.wait_for_output("no rule of Require admits goo%0Aforged: /staff/x%0Aforged");
+    let log = forebay.stop().0.output;
+    assert!(log.lines().all(|line| line.matches("forged").count() != 1), "{log}");
+}
+
 /// Rules beside those of handlers, in many combinations. Where the import cannot say the same, it
 /// closes more.
 #[test]

@@ -42,7 +42,7 @@ sub get_basic_auth_pw {
     $r->{auth_type} = 'Basic' if !defined $r->auth_type;
     return -1 if lc $r->auth_type ne 'basic';
     if (!defined $r->auth_name) {
-        $r->log_error('need AuthName: ' . $r->uri);
+        $r->log_error('need AuthName: ' . Forebay::ModPerl::shown($r->uri));
         return 500;
     }
     my $field = $r->headers_in->get('Authorization');

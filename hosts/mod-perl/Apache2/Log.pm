@@ -49,7 +49,7 @@ sub warn {
 sub log_reason {
     my $r = &request_of;
     my ($text, $file) = @_;
-    $file = $r->uri if !defined $file;
+    $file = Forebay::ModPerl::shown($r->uri) if !defined $file;
     Forebay::ModPerl::log_line(3, "access to $file failed, reason: $text", $r->{env}{REMOTE_ADDR});
 }
 

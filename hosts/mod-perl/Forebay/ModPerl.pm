@@ -341,6 +341,12 @@ sub log_line {
     print STDERR "$text\n";
 }
 
+# Returns words of a visitor such that they are no line of their own in the log.
+sub shown {
+    my ($text) = @_;
+    return $text =~ s/([\x00-\x1f\x7f])/sprintf '%%%02X', ord $1/ger;
+}
+
 sub log_status {
     my ($level, $status, $text, $client) = @_;
     if ($status) {

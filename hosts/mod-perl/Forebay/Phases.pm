@@ -284,13 +284,14 @@ sub authorize {
 
 sub unfinished {
     my ($r, $what) = @_;
-    $r->log_error("configuration error: couldn't $what: " . $r->uri);
+    $r->log_error("configuration error: couldn't $what: " . Forebay::ModPerl::shown($r->uri));
     return 500;
 }
 
 sub refused {
     my ($r, $status) = @_;
-    $r->log_error('no rule of Require admits ' . ($r->{user} // 'the client') . ': ' . $r->uri);
+    my $who = $r->{user} // 'the client';
+    $r->log_error('no rule of Require admits ' . Forebay::ModPerl::shown("$who: " . $r->uri));
     return $status;
 }
 
@@ -459,7 +460,7 @@ sub redirected {
     my ($r, $target, $method) = @_;
     if (depth_of($r) > $MOST_REDIRECTS) {
         $r->log_error("Request exceeded the limit of $MOST_REDIRECTS internal redirects"
-            . ' due to probable configuration error: ' . $r->uri);
+            . ' due to probable configuration error: ' . Forebay::ModPerl::shown($r->uri));
         die "too many internal redirects\n";
     }
     my ($path, $args) = parts_of($target);

@@ -23,7 +23,7 @@ sub default_handler {
     return 404 if !-e $file;
     return 403 if -d _ || !-r _;
     if (!-x _ || !$self->may_run) {
-        $r->log_error("file permissions deny server execution ($file)");
+        $r->log_error('file permissions deny server execution (' . Forebay::ModPerl::shown($file) . ')');
         return 403;
     }
     my $version = join ' ', (stat _)[1, 7, 9];
