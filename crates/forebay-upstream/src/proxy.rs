@@ -3,17 +3,22 @@
 //! This module selects the version. `http1.rs` carries a request over HTTP/1.1, and
 //! `http2/request.rs` over a stream of HTTP/2. `http` has the parts that both use.
 
+use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use forebay_conf as conf;
 use forebay_net::fault::{Fault, Retry};
 use forebay_net::head::Request;
+use forebay_net::socket::Socket;
 use forebay_net::thread::Thread;
 use forebay_net::timing::Step;
 use forebay_server::exchange::{Exchange, Origin, OriginFuture};
-use forebay_server::tunnel::Tunnel;
+use forebay_server::tunnel::{Duplex, Tunnel};
 use forebay_wire::http1::RequestFraming;
+use forebay_workers::Life;
 
 use crate::http::prefix::{self, BackendView};
 use crate::http::rewrite::Rewrite;
@@ -204,8 +209,12 @@ impl Carrier for ProxyCarrier<'_> {
             Disposition::Close => {}
             Disposition::Tunnel(backend_prefix) => {
                 let idle = proxy.tunnel_idle();
-                let (backend, permit) = connection.into_parts();
-                let (backend, held) = (Box::new(backend), Box::new(permit));
+                let (socket, permit) = connection.into_parts();
+                let backend: Box<dyn Duplex> = match attempt.to.backend.life() {
+                    Some(life) => Box::new(SupervisedSocket { socket, life: life.clone() }),
+                    None => Box::new(socket),
+                };
+                let held = Box::new(permit);
                 return Ok(Some(Box::new(Tunnel { backend, backend_prefix, idle, held })));
             }
         }
@@ -256,4 +265,47 @@ fn view_of(plan: &conf::Proxy, index: usize) -> BackendView<'_> {
 /// Appends the head that `hosts/asgi.py` would receive.
 pub fn append_scoped_head(out: &mut Vec<u8>, request: &Request, line: &ScopeLine) {
     line.append_head(out, request, upgrade::is_requested(request));
+}
+
+/// A tunnel to a process of Forebay. Its bytes are signs of life: a request that hangs in an event
+/// loop must not end the process while tunnels of others are in use.
+struct SupervisedSocket {
+    socket: Socket,
+    life: Arc<Life>,
+}
+
+impl Duplex for SupervisedSocket {
+    fn begin_tunnel(&self, pause: Duration) {
+        self.socket.begin_tunnel(pause);
+    }
+
+    fn limit_read(&self, after: Duration) {
+        self.socket.limit_read(after);
+    }
+
+    fn is_expired(&self) -> bool {
+        self.socket.is_expired()
+    }
+
+    fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.socket.poll_readable(context)
+    }
+
+    fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        let read = self.socket.read_now(buffer)?;
+        self.life.record();
+        Ok(read)
+    }
+
+    fn poll_write(&self, data: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        Duplex::poll_write(&self.socket, data, context)
+    }
+
+    fn finish_writing(&self) {
+        self.socket.finish_writing();
+    }
+
+    fn reset(&self) {
+        self.socket.reset();
+    }
 }

@@ -368,6 +368,27 @@ fn websockets_pass_messages_in_both_directions() {
     LOOPS.into_iter().for_each(pass_messages);
 }
 
+#[test]
+fn a_request_that_hangs_ends_no_process_whose_websockets_are_in_use() {
+    let Some(forebay) = app("request_timeout = \"1s\"") else { return };
+    let pid = forebay.get("/pid").text().to_owned();
+    let mut socket = Socket::accepted(&forebay, "/echo");
+    let mut hanging = forebay.connect();
+    hanging.send("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
+    // For longer than the request may take.
+    for _ in 0..20 {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        socket.message(TEXT, b"here");
+        assert_eq!(socket.read(), (TEXT, b"here".to_vec()));
+    }
+    assert_eq!(hanging.reply().status, 504);
+    assert_eq!(forebay.get("/pid").text(), pid);
+    socket.message(TEXT, b"still");
+    assert_eq!(socket.read(), (TEXT, b"still".to_vec()));
+    drop(socket);
+    forebay.stop();
+}
+
 fn pass_messages(keys: &str) {
     let Some(forebay) = app(&format!("{keys}\nmax_message = \"1MiB\"")) else { return };
     let (mut socket, reply) =
