@@ -36,6 +36,7 @@ our ($HIGH_WATER, $LOW_WATER) = (65_536, 16_384);
 our $LONGEST_HEAD = 1 << 20;
 our $PAGI = '0.3';
 my $BACKLOG = 1024;
+my $log_inode = (stat STDERR)[1];
 
 # Serves requests until Forebay sends SIGTERM. Returns the exit code of this process.
 sub main {
@@ -140,10 +141,24 @@ sub run {
     });
 }
 
+# Each line is a warning for Forebay, unlike what the application itself prints, unless it has sent
+# STDERR elsewhere.
 sub report {
     my ($what, $error) = @_;
-    $error = 'unknown error' if !defined $error || $error eq '';
-    print STDERR "$what: $error", $error =~ /\n\z/ ? '' : "\n";
+    my $text = eval { "$error" };
+    $text = 'unknown error' if !defined $text || $text eq '';
+    $text = "$what: $text";
+    $text =~ s/^/<4>/mg if defined $log_inode && ((stat STDERR)[1] || 0) == $log_inode;
+    local ($\, $,);
+    print STDERR $text =~ /\n\z/ ? $text : "$text\n";
+}
+
+# Returns the type of an event that the application sends.
+sub type_of {
+    my ($event) = @_;
+    my $type = ref $event eq 'HASH' ? $event->{type} : undef;
+    return $type if defined $type && $type ne '';
+    die "what was sent is no event: an event is a hash with the key `type`\n";
 }
 
 # Returns text or bytes as bytes. Refuses characters that are none.
@@ -235,7 +250,7 @@ sub receive {
 
 sub send {
     my ($self, $event) = @_;
-    my $type = ref $event eq 'HASH' && $event->{type} || '';
+    my $type = Forebay::Pagi::type_of($event);
     $type =~ /\Alifespan\.(?:startup|shutdown)\.(?:complete|failed)\z/
         or die "'$type' is no event of a lifespan\n";
     die "'$type' was not expected now\n" if $self->{answer}->is_ready;

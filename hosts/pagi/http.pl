@@ -144,6 +144,7 @@ sub begin {
         my $kind = $is_stream ? 'sse' : 'http';
         $request = Forebay::Pagi::Request->new($self, $scope, $kind, $length != 0);
     }
+    $request->{name} = "$method $raw_path";
     $self->{request} = $request;
     Forebay::Pagi::run($request, $scope);
 }

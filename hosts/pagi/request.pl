@@ -53,6 +53,7 @@ sub field {
 sub body {
     my ($self, $event) = @_;
     die "a body was not expected now\n" if !defined $self->{head} || $self->{awaits_trailers};
+    die "a body while a file was still being sent: await what `\$send` returns\n" if $self->{is_streaming};
     my @given = grep { defined $event->{$_} } qw(body file fh);
     die "only one of body, file and fh may be given\n" if @given > 1;
     return $self->stream($event) if @given && $given[0] ne 'body';
@@ -116,10 +117,12 @@ sub stream {
     defined fileno $handle or die "fh is closed\n";
     seek $handle, $offset, 0 or die "cannot seek: $!\n" if $offset;
     my $done = $Forebay::Pagi::loop->new_future;
+    $self->{is_streaming} = 1;
     my $step;
     my $end = sub {
         undef $step;
-        return if $done->is_ready;
+        return if $done->is_ready;    # cancelled: a further body would hide that the file was cut
+        $self->{is_streaming} = 0;
         $@ ? $done->fail($@) : $done->done;
     };
     $step = sub {
@@ -259,7 +262,7 @@ my %SENDERS = (
 
 sub send {
     my ($self, $event) = @_;
-    my $type = ref $event eq 'HASH' && $event->{type} || '';
+    my $type = Forebay::Pagi::type_of($event);
     my $sender = $SENDERS{$type};
     die "'$type' is no event that can be sent here\n"
         if !$sender || $type !~ /\A\Q$self->{kind}\E\./ && $type ne 'http.fullflush';
@@ -367,7 +370,7 @@ sub ended {
         return $self->end_stream if $self->{is_stream};
         $error = 'it returned before its reply was complete';
     }
-    Forebay::Pagi::report('the application failed', $error) if defined $error;
+    Forebay::Pagi::report("$self->{name}: the application failed", $error) if defined $error;
     return if $self->{is_complete};
     $self->{is_failing} = 1;
     $self->give_up;

@@ -73,7 +73,7 @@ sub wake {
 
 sub send {
     my ($self, $event) = @_;
-    my $type = ref $event eq 'HASH' && $event->{type} || '';
+    my $type = Forebay::Pagi::type_of($event);
     $type =~ /\Awebsocket\.(?:accept|send|close|keepalive|http\.response\.(?:start|body))\z/
         or $type eq 'http.fullflush'
         or die "'$type' is no event of a WebSocket\n";
@@ -159,7 +159,7 @@ sub ended {
         && ($self->{state} != $DENIED || $self->{denial}{is_complete});
     $error = 'it returned before it answered the handshake'
         if !defined $error && !$is_cancelled && !$is_answered && !$self->{end};
-    Forebay::Pagi::report('the application failed', $error)
+    Forebay::Pagi::report("$self->{name}: the application failed", $error)
         if defined $error && !($self->{end} && $self->{state} == $CONNECTING);
     if ($is_answered) {
         return $self->close($is_cancelled ? $RESTART : defined $error ? $INTERNAL : $NORMAL);

@@ -11,7 +11,7 @@ use support::serve;
 
 /// An application of each kind. Its code runs `START` when a process starts, writes `LINE` in each
 /// request, and fails then if the path is `/KIND/die`.
-const KINDS: [(&str, &str, &str, &str); 7] = [
+const KINDS: [(&str, &str, &str, &str); 8] = [
     (
         "psgi",
         "app.psgi",
@@ -54,6 +54,16 @@ const KINDS: [(&str, &str, &str, &str); 7] = [
         "module = \"own:application\"",
     ),
     (
+        "pagi",
+        "own.pl",
+        "use Future::AsyncAwait; START; async sub { my ($scope, $receive, $send) = @_;
+         die if $scope->{type} ne 'http'; print STDERR \"LINE\\n\";
+         die \"it died\\n\" if $scope->{path} =~ /die\\z/;
+         await $send->({ type => 'http.response.start', status => 200 });
+         await $send->({ type => 'http.response.body', body => 'ok' }) }",
+        "file = \"own.pl\"",
+    ),
+    (
         "wsgi",
         "own.wsgi",
         "import sys, time\nSTART\ndef application(environ, start):
@@ -78,6 +88,7 @@ fn kinds(folder: &Folder, (start, line): (&str, &str), keys: &str) -> (String, V
     for (kind, file, code, own) in KINDS {
         let is_there = match kind {
             "asgi" | "wsgi" => peer::has(&["python3"]),
+            "pagi" => peer::has(&["libfuture-asyncawait-perl", "libio-async-perl"]),
             "rack" => peer::has(&["ruby", "ruby-rack"]),
             _ => true,
         };
@@ -100,6 +111,7 @@ fn kinds(folder: &Folder, (start, line): (&str, &str), keys: &str) -> (String, V
             "psgi" => "/psgi",
             "command" => "/command",
             "asgi" => "/asgi",
+            "pagi" => "/pagi",
             "wsgi" => "/wsgi",
             _ => "/rack",
         });

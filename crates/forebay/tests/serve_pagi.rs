@@ -20,6 +20,7 @@ fn folder() -> Option<Folder> {
     let folder = Folder::new();
     folder.write("app/app.pl", include_str!("pagi/app.pl"));
     folder.write("app/file.bin", pattern(300_000));
+    folder.write("app/large.bin", pattern(8_000_000));
     Some(folder)
 }
 
@@ -144,7 +145,10 @@ fn files_are_sent_by_the_host(forebay: &Forebay) {
 
 fn errors_of_the_application_are_logged(forebay: &mut Forebay) {
     for (path, logged) in [
-        ("/die", "the application failed: before anything"),
+        ("/die?a=b", "warn forebay: [a "),
+        ("/die?a=b", "GET /die: the application failed: before anything"),
+        ("/list", "an event is a hash with the key `type`"),
+        ("/untyped", "an event is a hash with the key `type`"),
         ("/nothing", "it returned before its reply was complete"),
         ("/plain", "the application returned no Future"),
         ("/half", "it returned before its reply was complete"),
@@ -165,6 +169,11 @@ fn errors_of_the_application_are_logged(forebay: &mut Forebay) {
     }
     assert!(forebay.try_get("/dielater").is_err(), "a part must not be taken for the whole");
     forebay.wait_for_output("in the middle");
+    for how in ["file", "handle", "cancelled"] {
+        let path = format!("/overtaken?{how}");
+        assert!(forebay.try_get(&path).is_err(), "{how}: a part must not be taken for the whole");
+        forebay.wait_for_output("GET /overtaken: the application failed: a body while a file");
+    }
     assert_eq!(forebay.get("/backstop").status, 500);
     assert_eq!(seen(forebay, "backstop"), "server_error");
     assert_eq!(forebay.get("/one").text(), "one piece", "the process has not ended");

@@ -121,6 +121,20 @@ sub scope_text {
         await $send->({ type => 'http.response.body', fh => $file, offset => 1 });
         close $file;
     },
+    overtaken => async sub {
+        my ($scope, $receive, $send) = @_;
+        await head($send, 200);
+        my %given = (file => 'large.bin');
+        if ($scope->{query_string} ne 'file') {
+            open my $file, '<:raw', 'large.bin' or die $!;
+            %given = (fh => $file);
+        }
+        my $sent = $send->({ type => 'http.response.body', %given });
+        $sent->cancel if $scope->{query_string} eq 'cancelled';
+        await body($send, 'too early');
+    },
+    list => async sub { await $_[2]->([1, 2]) },
+    untyped => async sub { await $_[2]->({ status => 200 }) },
     flush => async sub {
         my ($scope, $receive, $send) = @_;
         await head($send, 200);
