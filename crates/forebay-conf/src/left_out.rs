@@ -8,8 +8,10 @@
 //! They get neither their own content, whose rules may be among what is missing, nor that of another
 //! site.
 //!
-//! If all directories of a pattern have a problem at the same place, the configuration is to blame. It
-//! is then refused, so that a typo does not close a thousand sites.
+//! If no directory of a pattern is sound and several have a problem at the same place, the
+//! configuration is to blame. It is then refused, so that a typo does not close a thousand sites. A
+//! directory that is already left out for another reason cannot show the typo, so it is no evidence
+//! against it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -63,7 +65,8 @@ pub struct LeftOut {
 struct Left {
     problem: Problem,
     paths: BTreeSet<PathBuf>,
-    /// True if the sites have no certificate.
+    /// True if the sites had a problem even when they were left out, so that they lose
+    /// [`KEPT_IF_SOUND`], too. They then have no certificate.
     lacks_certificate: bool,
 }
 
@@ -121,37 +124,47 @@ impl LeftOut {
         problems: Vec<Problem>,
         sources: &Sources,
     ) -> Result<(), Vec<Problem>> {
-        let problems: Vec<_> = problems.into_iter().flat_map(Problem::apart).collect();
+        let problems = problems.into_iter().flat_map(Problem::apart);
         let mut of_configuration = Vec::new();
         let mut of_directories = Vec::new();
+        let mut wrong = HashSet::new();
         for problem in problems {
             match problem.directory().cloned() {
                 None => of_configuration.push(problem),
                 Some(directory) => {
                     let place = (directory.pattern, problem.span().start);
                     self.places.entry(place).or_default().insert(directory.name.clone());
+                    wrong.insert(directory.name.clone());
                     of_directories.push((directory, problem));
                 }
             }
         }
+        let is_sound =
+            |name: &String| !wrong.contains(name) && !self.directories.contains_key(name);
+        let sound_patterns = self.all.iter().filter(|(_, names)| names.iter().any(is_sound));
+        let sound_patterns: HashSet<_> = sound_patterns.map(|(pattern, _)| *pattern).collect();
+        let (mut new, mut again) = (BTreeMap::new(), Vec::new());
         for (directory, problem) in of_directories {
-            let of_pattern = self.all.get(&directory.pattern).map_or(0, HashSet::len);
-            let same = self.places.get(&(directory.pattern, problem.span().start));
-            let is_of_all = match of_pattern {
-                0 | 1 => !problem.is_about_disk() && !mentions_directory(problem.span(), sources),
-                number => same.is_some_and(|same| same.len() >= number),
-            };
-            let left = self.directories.get_mut(&directory.name);
-            match left {
+            let is_of_all = !sound_patterns.contains(&directory.pattern)
+                && match self.places[&(directory.pattern, problem.span().start)].len() {
+                    1 => !problem.is_about_disk() && !mentions_directory(problem.span(), sources),
+                    _ => true,
+                };
+            match self.directories.get(&directory.name) {
                 _ if is_of_all => of_configuration.push(problem),
                 None => {
                     let (paths, lacks_certificate) = (BTreeSet::new(), false);
                     let left = Left { problem, paths, lacks_certificate };
-                    self.directories.insert(directory.name, left);
+                    new.entry(directory.name).or_insert(left);
                 }
-                Some(left) if !left.lacks_certificate => left.lacks_certificate = true,
+                // All that its sites still have is what they keep.
+                Some(left) if !left.lacks_certificate => again.push(directory.name),
                 Some(_) => of_configuration.push(problem),
             }
+        }
+        self.directories.extend(new);
+        for name in again {
+            self.directories.entry(name).and_modify(|left| left.lacks_certificate = true);
         }
         if of_configuration.is_empty() { Ok(()) } else { Err(of_configuration) }
     }

@@ -32,8 +32,11 @@ pub(super) fn name_end(end: &str, span: &Range<usize>, after: &str) -> Resolutio
         return Ok(());
     }
     let plain = end.rsplit(['/', '*']).next().unwrap_or_default().trim_start_matches('.');
-    Err(Problem::new(span, format!("\"{end}\" is not the end of a file name"))
-        .help(format!("write it with its dot: \".{plain}\"{after}")))
+    let help = match plain {
+        "" => format!("write an end with its dot, such as \".html\"{after}"),
+        _ => format!("write it with its dot: \".{plain}\"{after}"),
+    };
+    Err(Problem::new(span, format!("\"{end}\" is not the end of a file name")).help(help))
 }
 
 /// Checks a media type such as `text/plain; charset=utf-8`.

@@ -137,6 +137,56 @@ fn what_all_directories_lack_is_the_fault_of_the_configuration() {
 }
 
 #[test]
+fn a_directory_may_have_any_number_of_problems() {
+    let root = directories();
+    let routes = |number: usize| {
+        let route = |at| {
+            format!(
+                "[[site.route]]\npath = \"/{at}\"\nbasic_auth = {{ file = \"OWN/users\" }}\n\
+                 respond = \"\"\n"
+            )
+        };
+        (0..number).map(route).collect::<String>()
+    };
+    for certificate in ["cert.pem", "bad.pem"] {
+        for www in ["", "www = \"redirect\"\n"] {
+            for number in [0, 1, 5] {
+                let tls = format!(
+                    "{www}tls = {{ certificate = \"OWN/{certificate}\", key = \"OWN/key.pem\" }}\n"
+                );
+                let text = configuration(root.path(), &(tls + &routes(number)), "");
+                let (plan, _) = plan(&text).unwrap_or_else(|error| panic!("{text}\n{error}"));
+                assert_eq!(left_out(&plan), ["b.example"], "{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_directory_that_is_left_out_hides_no_mistake() {
+    let root = directories();
+    let users = "basic_auth = { file = \"OWN/users\" }";
+    for (site, route) in [
+        ("", "basic_auth = { file = \"OWN/users\" }\nlog = { access = \"OWN/nowhere/log\" }"),
+        ("log = \"OWN/nowhere/access.log\"", users),
+        ("[[site.route]]\npath = \"/y\"\nredirect = { file = \"OWN/nowhere\" }", users),
+        ("tls = { certificate = \"OWN/no.pem\", key = \"OWN/key.pem\" }", users),
+        ("[[site.route]]\npath = \"/y/*\"\nfiles = \"OWN/nowhere\"", users),
+    ] {
+        let text = configuration(root.path(), site, route);
+        assert!(plan(&text).is_err(), "{text}");
+    }
+    // Two that lack different things have no mistake in common.
+    fs::remove_dir_all(root.path().join("srv/c.example")).unwrap();
+    fs::remove_file(root.path().join("srv/a.example/digest")).unwrap();
+    fs::write(root.path().join("srv/b.example/digest"), "").unwrap();
+    let digest = "[[site.route]]\npath = \"/y\"\nrespond = \"\"\n\
+                  digest_auth = { file = \"OWN/digest\", realm = \"r\" }";
+    let (plan, _) = plan(&configuration(root.path(), digest, users)).unwrap();
+    assert_eq!(left_out(&plan), ["a.example", "b.example"]);
+}
+
+#[test]
 fn any_number_of_directories_is_left_out() {
     let root = directories();
     for number in 0..300 {
