@@ -1,11 +1,11 @@
 //! Warns about `.htaccess` files below directories that are served. Forebay only refuses the files
 //! of a `files` route that they protect. It applies nothing else of them, and nothing to scripts.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use forebay_conf::{Action, App, AppKind, Finding, PathPattern, Plan, Route, Site, files};
+use forebay_conf::{Action, AppKind, Finding, PathPattern, Plan, Route, Site, files};
 use forebay_origin::files::htaccess::{Htaccess, Line};
 
 /// The largest number of directory entries that are examined for one route.
@@ -26,27 +26,39 @@ pub fn doubts(plan: &Plan) -> Vec<Finding> {
     let mut below: HashMap<&Path, Vec<PathBuf>> = HashMap::new();
     for (at, site) in plan.sites.iter().enumerate() {
         for (index, route) in site.routes.iter().enumerate() {
-            let Some(root) = root_of(plan, route) else { continue };
-            let all = below.entry(root).or_insert_with(|| htaccess_below(root, &mut left));
-            let is_reached = |file: &&PathBuf| is_reached(site, index, root, file);
-            let files: Vec<PathBuf> = all.iter().filter(is_reached).cloned().collect();
+            let mut files = BTreeSet::new();
+            for root in roots_of(plan, route) {
+                let all = below.entry(root).or_insert_with(|| htaccess_below(root, &mut left));
+                let is_reached = |file: &&PathBuf| is_reached(site, index, root, file);
+                files.extend(all.iter().filter(is_reached).cloned());
+            }
+            let files = Vec::from_iter(files);
             found.extend(finding((at, index), route, &files));
         }
     }
     found
 }
 
-/// Returns the directory whose files a route sends or runs as PHP scripts. Returns `None` for other
-/// routes.
-fn root_of<'p>(plan: &'p Plan, route: &'p Route) -> Option<&'p Path> {
+/// Returns the directories whose files a route sends or runs as PHP scripts.
+fn roots_of<'p>(plan: &'p Plan, route: &'p Route) -> Vec<&'p Path> {
     match &route.action {
-        Action::Files(files) => Some(&files.root),
-        Action::Fastcgi(fastcgi) => fastcgi.root.as_deref(),
-        Action::App(name) => match plan.apps.get(name) {
-            Some(App { kind: AppKind::Php { root, .. }, .. }) => Some(root),
-            _ => None,
+        Action::Files(files) => vec![&files.root],
+        Action::Fastcgi(fastcgi) => fastcgi.root.iter().map(PathBuf::as_path).collect(),
+        Action::App(name) => match plan.apps.get(name).map(|app| &app.kind) {
+            Some(AppKind::Php { root, .. }) => vec![root],
+            // Below these, the default handler of mod_perl sends files.
+            Some(AppKind::ModPerl { directives, .. }) => {
+                let sent = |line: &'p Vec<String>| match &line[..] {
+                    [name, dir] if name == "DocumentRoot" || name == "Alias" => {
+                        Some(Path::new(dir))
+                    }
+                    _ => None,
+                };
+                directives.iter().filter_map(sent).collect()
+            }
+            _ => Vec::new(),
         },
-        _ => None,
+        _ => Vec::new(),
     }
 }
 
@@ -158,6 +170,29 @@ fn restriction(file: &Path) -> Option<Line> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_that_mod_perl_sends_are_examined() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, line) in [("docs", "Options -Indexes"), ("shop/sub", "Require all denied")] {
+            fs::create_dir_all(dir.path().join(name)).unwrap();
+            fs::write(dir.path().join(name).join(".htaccess"), line).unwrap();
+        }
+        let text = "[[site]]\nlisten = \"127.0.0.1:80\"\n[[site.route]]\napp = \"a\"\n[app.a]\n\
+                    kind = \"mod-perl\"\nroot = \"docs\"\nalias = \"shop\"\n";
+        let plan = forebay_conf::parse(text, "site.toml", dir.path()).unwrap();
+        let found = doubts(&plan);
+        assert_eq!(found.len(), 1);
+        let message = &found[0].message;
+        assert!(
+            message.starts_with("WARNING: line 1 of ") && message.contains("shop/sub"),
+            "{message}"
+        );
+        assert!(
+            message.ends_with("and Forebay ignores it; there is 1 more such file"),
+            "{message}"
+        );
+    }
 
     #[test]
     fn sites_of_one_directory_are_warned_and_it_is_read_once() {
