@@ -507,6 +507,7 @@ fn fastapi_runs_unchanged() {
     assert_eq!(reply.text(), "{\"name\":\"pike\",\"twice\":3.0}", "{}", forebay.output());
     assert_eq!(forebay.get("/events").text(), "data: 0\n\ndata: 1\n\ndata: 2\n\n");
     assert_eq!(forebay.get("/later").text(), "\"soon\"");
+    assert!(eventually(|| forebay.get("/log").text().contains("background")));
     let mut socket = Socket::accepted(&forebay, "/chat");
     socket.message(TEXT, b"ahoy");
     assert_eq!(socket.read(), (TEXT, br#"{"said": "ahoy"}"#.to_vec()));

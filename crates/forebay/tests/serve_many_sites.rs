@@ -79,7 +79,8 @@ fn a_site_is_served_once_it_is_complete() {
 
     fs::write(&b, "").unwrap();
     assert!(eventually(|| get(&forebay, "b.example") == ok("b.example")), "{}", forebay.output());
-    assert!(!left_out(&forebay));
+    // A thread may serve it before the status says so.
+    assert!(eventually(|| !left_out(&forebay)));
 
     // What is removed later stops no reload either.
     fs::remove_file(&b).unwrap();
