@@ -73,7 +73,7 @@ pub fn routes(
     let directive = scope.any(&["root", "alias"]).last().copied();
     if let Some(directive) = directive.filter(|directive| has_variables(directive.arg(0))) {
         if let Some(route) = alias_of_group(cx, here, directive, base) {
-            return vec![with_files(cx, scope, route)];
+            return vec![with_files(cx, here, scope, route)];
         }
         let next = "write one directory in `files`";
         let comment = cx.note(directive, next);
@@ -112,7 +112,7 @@ pub fn routes(
         route.matcher = matcher;
         route.keys.set("files", Table::default().with("root", dir));
         let passes_on = route.passes_on();
-        let route = with_files(cx, scope, route);
+        let route = with_files(cx, here, scope, route);
         // If the directory does not exist, a route that leaves missing files to later routes is not
         // needed.
         if !passes_on || route.keys.get("files").is_some() {
@@ -271,7 +271,7 @@ fn one_file(
     let file = alias.file(path).unwrap_or_else(|| alias.directive.arg(0).to_owned());
     if let Some(root) = alias_as_root(path, &file) {
         route.keys.set("files", Table::default().with("root", root));
-        return vec![with_files(cx, scope, route)];
+        return vec![with_files(cx, here, scope, route)];
     }
     let Some((dir, name)) = file.rsplit_once('/').filter(|_| cx.keys.route("rewrite")) else {
         let next = format!(
@@ -283,7 +283,7 @@ fn one_file(
     };
     route.keys.set("rewrite", crate::template::literal(&format!("/{name}"), cx.keys));
     route.keys.set("files", Table::default().with("root", if dir.is_empty() { "/" } else { dir }));
-    vec![with_files(cx, scope, route)]
+    vec![with_files(cx, here, scope, route)]
 }
 
 /// Returns the value of `follow_symlinks` for `disable_symlinks`, and marks the line as read. nginx
@@ -307,7 +307,13 @@ pub fn followed_links(scope: &Scope<'_>, directive: &Directive) -> Option<&'stat
 
 /// Adds the keys that send files. `forebay check` refuses a directory that does not exist, so the
 /// route then has status 404, as in nginx.
-fn with_files(cx: &mut Cx<'_>, scope: &Scope<'_>, mut route: DraftRoute) -> DraftRoute {
+fn with_files(
+    cx: &mut Cx<'_>,
+    here: &Here<'_, '_>,
+    scope: &Scope<'_>,
+    mut route: DraftRoute,
+) -> DraftRoute {
+    let checks = file_checks(here, scope);
     let mut table = route.keys.table("files").clone();
     let mut index = Vec::new();
     for name in scope.nearest("index").map(|index| &index.args[..]).unwrap_or_default() {
@@ -320,14 +326,14 @@ fn with_files(cx: &mut Cx<'_>, scope: &Scope<'_>, mut route: DraftRoute) -> Draf
             index.push(name.as_str());
         }
     }
-    if !tries_directories(scope) {
+    if !tries_directories(checks) {
         // Without a check of `$uri/`, nginx sends no index file. For a directory, it uses the last
         // argument of `try_files`.
         table.set("index", Vec::<&str>::new());
     } else if !index.is_empty() && index[..] != ["index.html"] {
         table.set("index", index);
     }
-    let ends = extensions(scope);
+    let ends: Vec<_> = (0..checks.len()).filter_map(|at| extension(checks, at)).collect();
     if !ends.is_empty() && cx.keys.has("Files", "extensions") {
         table.set("extensions", ends);
     }
@@ -365,31 +371,30 @@ fn with_files(cx: &mut Cx<'_>, scope: &Scope<'_>, mut route: DraftRoute) -> Draf
     missing(route, comment)
 }
 
+/// The files that `try_files` looks for. That of a server block holds for paths that no location takes.
+fn file_checks<'a>(here: &Here<'_, '_>, scope: &Scope<'a>) -> &'a [String] {
+    let of_server = || scope.nearest("try_files").filter(|_| here.location.directive.is_none());
+    let found = scope.peek_own("try_files").or_else(of_server);
+    found.and_then(|found| found.args.split_last()).map_or(&[], |(_, checks)| checks)
+}
+
 /// Returns true if nginx also looks for a directory and its index file. Returns false if
 /// `try_files` checks only `$uri`, which finds only files.
-fn tries_directories(scope: &Scope<'_>) -> bool {
-    let Some(directive) = scope.peek_own("try_files") else { return true };
-    let checks = &directive.args[..directive.args.len().saturating_sub(1)];
+fn tries_directories(checks: &[String]) -> bool {
     let is_directory = |check: &String| {
         check.ends_with('/') || check.ends_with("/index.html") || check.ends_with("/index.php")
     };
     checks.is_empty() || checks.iter().any(is_directory)
 }
 
-/// The `.html` of `$uri.html`, with which `try_files` looks for a longer name.
-pub fn extension(check: &str) -> Option<&str> {
-    let end = check.strip_prefix("$uri").or_else(|| check.strip_prefix("$document_uri"))?;
-    let is_end =
-        |end: &str| end.len() > 1 && end.bytes().skip(1).all(|b| b.is_ascii_alphanumeric());
-    (end.starts_with('.') && is_end(end)).then_some(end)
-}
-
-/// The extensions that `try_files` looks for after the path itself.
-fn extensions<'a>(scope: &Scope<'a>) -> Vec<&'a str> {
-    let Some(directive) = scope.peek_own("try_files") else { return Vec::new() };
-    let checks = &directive.args[..directive.args.len().saturating_sub(1)];
-    let own = checks.iter().skip_while(|check| !matches!(&check[..], "$uri" | "$document_uri"));
-    own.filter_map(|check| extension(check)).collect()
+/// The `.html` of `$uri.html` at `checks[at]`, if `try_files` has looked for the path itself before.
+pub fn extension(checks: &[String], at: usize) -> Option<&str> {
+    let is_path = |check: &String| matches!(check.as_str(), "$uri" | "$document_uri");
+    let end =
+        checks[at].strip_prefix("$document_uri").or_else(|| checks[at].strip_prefix("$uri"))?;
+    let is_name = |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric());
+    let is_end = end.strip_prefix('.').is_some_and(is_name);
+    (is_end && checks[..at].iter().any(is_path)).then_some(end)
 }
 
 /// Adds `types` and `default_type`. Ignores a long table, because it is a copy of nginx's own

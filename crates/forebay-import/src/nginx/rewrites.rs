@@ -280,8 +280,7 @@ pub fn try_files<'a>(
     let last = last.first().map_or("=404", String::as_str);
     // A check of `/dev/null` never finds a file, so ignore it.
     let has_keys = cx.keys.has("Files", "extensions");
-    let before = |n: usize| checks[..n].iter().any(|check| is_of_path(check));
-    let is_longer = |n: usize| has_keys && before(n) && extension(&checks[n]).is_some();
+    let is_longer = |n: usize| has_keys && extension(checks, n).is_some();
     let directory =
         checks.iter().position(|check| matches!(&check[..], "$uri/" | "$document_uri/"));
     if directory.is_some_and(|at| (at..checks.len()).any(is_longer)) {

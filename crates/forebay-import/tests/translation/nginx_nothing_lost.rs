@@ -382,10 +382,17 @@ fn longer_names_of_files_are_extensions() {
         assert_eq!(!found.toml.contains("index = []"), has_directories, "{}", found.toml);
         assert!(!found.toml.contains("NOT TRANSLATED"), "{checks}:\n{}", found.toml);
     }
-    for checks in ["$uri.html $uri =404", "$uri $uri-x.html =404", "$uri $uri/a.html =404"] {
+    for checks in [
+        "$uri.html $uri =404",
+        "$uri/ $uri.html =404",
+        "$uri $uri-x.html =404",
+        "$uri $uri/a.html =404",
+    ] {
         let found = server(&format!("root /; location / {{ try_files {checks}; }}"));
         assert!(found.toml.contains("NOT TRANSLATED"), "{checks}:\n{}", found.toml);
     }
+    let found = server("root /; try_files $uri $uri.html =404;");
+    assert!(found.toml.contains("extensions = [\".html\"]"), "{}", found.toml);
 }
 
 /// The portal of LemonLDAP::NG: what is no file or script goes to the script.

@@ -99,8 +99,8 @@ impl Rules {
         Rc::new(rules)
     }
 
-    /// Changes the fields of this name. As in
-    /// nginx, does not add a field whose value is empty because its placeholders have no values.
+    /// Changes the fields of this name. As in nginx, does not add a field whose value is empty
+    /// because its placeholders have no values.
     fn set(&mut self, field: &ReplyField, value: &[u8]) {
         let changes = if field.always { &mut self.always } else { &mut self.unless_error };
         if field.change == ReplyChange::Set {
